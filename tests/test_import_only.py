@@ -124,8 +124,10 @@ def test_old_and_new_names_are_one():
     assert flambeau.TensorType is flambeau._C.TensorType and flambeau.Future is flambeau.futures.Future
     assert flambeau.serialization.pickle.__name__ == "pickle" and issubclass(flambeau.jit.TracerWarning, Warning)
     assert flambeau.jit._overload(max) is flambeau.jit._overload_method(max) is max and flambeau._C._get_tracing_state() is None
-    for name in ("alias", "_pin_memory", "index", "slice", "_convolution", "_sparse_mm_reduce_impl"):
+    for name in ("alias", "_pin_memory", "_convolution", "_sparse_mm_reduce_impl"):
         assert getattr(flambeau.ops.aten, name).default.name() == f"aten::{name}"
+    for name in ("index", "slice"):
+        assert getattr(flambeau.ops.aten, name).Tensor.name() == f"aten::{name}.Tensor"
 
 
 def test_a_running_vmap_is_seen():

@@ -295,6 +295,17 @@ def test_what_libraries_refuse(t):
 
 
 @BOTH
+def test_kernels_may_come_before_their_operator(t):
+    """What is registered for a name waits until it is defined."""
+    lib, shop, name = opened(t)
+    t.library.impl(f"{name}::f", "CPU", lambda x: x * 2, lib=lib)
+    t.library.register_fake(f"{name}::f", lambda x: x.new_empty(5), lib=lib)
+    assert not hasattr(shop, "f")
+    lib.define("f(Tensor x) -> Tensor")
+    assert shop.f(t.ones(1)).item() == 2.0 and shop.f(t.ones(1, device="meta")).shape == (5,)
+
+
+@BOTH
 def test_kernels_that_know_their_keys(t):
     """with_keyset gives the keys that a call still meets; redispatch with fewer runs the kernel below; get_kernel keeps one."""
     lib, shop, name = opened(t)
@@ -329,6 +340,17 @@ def test_define_and_impl_as_functions(t):
         t.library.define("h", "(Tensor x) -> Tensor")
     with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
         t.library.impl(f"{name}::f", "somethingsomething", lambda x: x)
+
+
+@BOTH
+def test_profiles_name_operators(t):
+    """A profile has an event of the operator's name, around what its kernel does."""
+    lib, shop, name = opened(t)
+    lib.define("f(Tensor x) -> Tensor")
+    lib.impl("f", lambda x: x.sin(), "CPU")
+    with t.profiler.profile() as profile:
+        shop.f(t.ones(2))
+    assert {f"{name}::f", "aten::sin"} <= {event.key for event in profile.key_averages()}
 
 
 def test_operators_are_seen_by_all_threads():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,19 @@ from flambeau.library import kernels
 from flambeau.library.fakes import FakeImpl, current
 from flambeau.library.libraries import lookup
 from flambeau.tensor import Tensor
-from flambeau.version import __version__
+from flambeau.version import torch_version
 
 __all__ = [
     "MissingOpProfile", "OpProfile", "TensorMetadata", "generate_yaml_from_profiles", "load_op_profiles", "read_profiles_from_yaml", "save_op_profiles",
     "unsafe_generate_fake_kernels",
 ]  # fmt: skip
-VERSION = "0.1"  # of the files
+# The numbers by which the files name dtypes and layouts.
+DTYPES = dict(enumerate("uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool bfloat16".split(), 1))
+DTYPES |= {
+    28: "uint16",
+    **dict(enumerate("float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu uint32 uint64".split(), 29)),
+}
+LAYOUTS = {**dict(enumerate("sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc".split(), 1)), 7: "strided"}
 
 
 class MissingOpProfile(RuntimeError):
@@ -72,9 +78,9 @@ def _kernel(name: str, profiles: set[OpProfile]) -> Callable[..., Any]:
     return fake
 
 
-def _without_devices(given: tuple) -> tuple:
+def _without_devices(given: tuple) -> list:
     """Metadata to be compared: fake implementations run on the meta device."""
-    return tuple([None if m is None else (m.rank, m.dtype, m.layout) for m in given])
+    return [(m.rank, m.dtype, m.layout) for m in given if m is not None]
 
 
 def _made(out: TensorMetadata) -> Tensor:
@@ -106,41 +112,48 @@ def unsafe_generate_fake_kernels(op_profiles: dict[str, set[OpProfile]]) -> Iter
 
 def generate_yaml_from_profiles(op_profiles: dict[str, set[OpProfile]]) -> str:
     """The profiles as a text."""
-    operators = {}
-    for name, profiles in op_profiles.items():
-        operators[name] = [
-            {"args_profile": [_plain(a) for a in p.args_profile], "out_profile": _plain(p.out_profile)} for p in sorted(profiles, key=str)
+    operators = {
+        name: [
+            {"args_profile": [_plain(a) for a in p.args_profile if a is not None], "out_profile": _plain(p.out_profile)}
+            for p in sorted(profiles, key=str)
         ]
-    head = {"torch_version": _torch_version(), "format_version": VERSION, "operators": operators}
-    return import_module("yaml").dump(head, sort_keys=False)
+        for name, profiles in op_profiles.items()
+    }
+    return import_module("yaml").dump({"torch_version": _torch_version(), "operators": operators}, sort_keys=False)
 
 
 def _torch_version() -> str:
-    return ".".join(str(__version__).split("+")[0].split(".")[:2])
+    return ".".join(torch_version.split(".")[:2])
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    return None if value is None else {k: v if isinstance(v, int) else str(v).removeprefix("torch.") for k, v in asdict(value).items()}
+    return {
+        "rank": value.rank,
+        "dtype": _number(DTYPES, value.dtype.name),
+        "device": str(value.device),
+        "layout": _number(LAYOUTS, value.layout.name),
+    }
+
+
+def _number(names: dict[int, str], name: str) -> int:
+    return next(number for number, known in names.items() if known == name)
 
 
 def _read(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(map(_read, value))
-    if value is None:
-        return None
-    layout = getattr(layouts, value["layout"])
-    return TensorMetadata(value["rank"], getattr(dtypes, value["dtype"]), devices.device(value["device"]), layout)
+    dtype, layout = getattr(dtypes, DTYPES[value["dtype"]]), getattr(layouts, LAYOUTS[value["layout"]])
+    return TensorMetadata(value["rank"], dtype, devices.device(value["device"]), layout)
 
 
 def read_profiles_from_yaml(yaml_str: str) -> dict[str, set[OpProfile]]:
     """The profiles of a text. RuntimeError if it is of another version."""
     read = import_module("yaml").safe_load(yaml_str)
-    if str(read["torch_version"]) != _torch_version() or read["format_version"] != VERSION:
+    if str(read["torch_version"]) != _torch_version():
         raise RuntimeError(
-            f"Unable to load outdated profile. It was saved with version {read['torch_version']} (format {read['format_version']}), this is {_torch_version()} "
-            f"(format {VERSION}). Save it anew"
+            f"Unable to load outdated profile. It was saved with torch version: {read['torch_version']}, and this is {_torch_version()}. Save it anew"
         )
     return {
         name: {OpProfile(tuple(map(_read, p["args_profile"])), _read(p["out_profile"])) for p in profiles}

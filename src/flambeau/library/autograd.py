@@ -40,8 +40,7 @@ def kernel(overload: OpOverload, info: Info, rule_for_vmap: Callable[[], Callabl
     """What runs for the key Autograd: records a node, if a gradient is wanted, and calls the operator below."""
     nodes: dict[Callable | None, Any] = {}  # by the rule for vmap, which may be given later
 
-    views = any(r.alias_info is not None and not r.is_write for r in overload._schema.returns)
-    symbolic = views and any("SymInt" in a.text for a in overload._schema.arguments)
+    symbolic = is_symbolic_view(overload)
 
     def autograd_impl(*args: Any, **kwargs: Any) -> Any:
         if symbolic:
@@ -54,14 +53,16 @@ def kernel(overload: OpOverload, info: Info, rule_for_vmap: Callable[[], Callabl
             if rule not in nodes:
                 nodes[rule] = node(overload, info, rule)
             return nodes[rule].apply(kwargs, *args)
-        with _below():
+        with AutoDispatchBelowAutograd():
             return overload(*args, **kwargs)
 
     return autograd_impl
 
 
-class _below(AutoDispatchBelowAutograd):
-    """Below autograd, while whether something is recorded stays as it is: what the kernel calls is its own affair."""
+def is_symbolic_view(overload: OpOverload) -> bool:
+    """Whether an operator gives views by numbers that may be symbols, which PyTorch refuses when it is called."""
+    views = any(r.alias_info is not None and not r.is_write for r in overload._schema.returns)
+    return views and any("SymInt" in a.text for a in overload._schema.arguments)
 
 
 def wants_grad(values: Any) -> bool:

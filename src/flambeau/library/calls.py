@@ -17,6 +17,7 @@ from flambeau.library import aten, kernels
 from flambeau.ops import overloads
 from flambeau.ops.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import PLAIN, Tensor
+from flambeau.tracing.kinds import FUNCTION
 
 __all__ = ["run"]
 BUILT_IN = ("aten", "prim")
@@ -33,6 +34,9 @@ def run(op: OpOverload | OpOverloadPacket, args: tuple, kwargs: dict[str, Any]) 
         result = overloads.intercept(overload, args, kwargs)
         if result is not NotImplemented:
             return result
+    if modes.special and modes.state.recorder is not None and overload.namespace not in BUILT_IN:
+        with modes.state.recorder.range(overload._schema.name, FUNCTION):
+            return kernels.run(overload, args, kwargs)
     if kernels.registered or overload.namespace not in BUILT_IN:
         result = kernels.run(overload, args, kwargs)
         if result is not NotImplemented:

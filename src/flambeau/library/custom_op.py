@@ -25,7 +25,7 @@ from flambeau.library import autograd, fakes, kernels, vmapping
 from flambeau.library.autocasting import autocast_kernel
 from flambeau.library.inference import infer_schema
 from flambeau.library.keys import of_device
-from flambeau.library.libraries import Library, lookup
+from flambeau.library.libraries import Library, get_op
 from flambeau.ops.overloads import OpOverload
 from flambeau.ops.tags import Tag
 from flambeau.tensor import Tensor
@@ -56,7 +56,7 @@ def custom_op(
         if schema is not None:
             _check_mutated(made, mutates_args, text)
         if device_types is not None:
-            made._init_fn = made._only_for = None
+            made._init_fn = None
             made.register_kernel(device_types, function)
         return made
 
@@ -80,7 +80,6 @@ class CustomOpDef:
         self._namespace, self._name, self._schema = namespace, name, schema
         self._tags: list[Tag] = [] if tags is None else [tags] if isinstance(tags, Tag) else list(tags)
         self._init_fn: Callable | None = fn
-        self._only_for: str | None = ""
         self._fn_name = getattr(fn, "__name__", name)
         self._module = inspect.getmodule(fn)
         self._backend_fns: dict[str, Callable] = {}
@@ -100,6 +99,7 @@ class CustomOpDef:
     def _define(self) -> None:
         tags = [*self._tags, *([] if Tag.pt2_compliant_tag in self._tags else [Tag.pt2_compliant_tag])]
         self._lib.define(f"{self._name}{self._schema}", tags=tags)
+        self._overload = get_op(self._qualname)
         entry = kernels.entry(self._opoverload)
         entry.custom = self
         schema = self._opoverload._schema
@@ -121,7 +121,9 @@ class CustomOpDef:
         entry = kernels.entry(self._opoverload)
         entry.autograd = autograd.Info(self._backward_fn, self._setup_context_fn)
         made = autograd.kernel(self._opoverload, entry.autograd, lambda: self._vmap_fn)
-        entry.kernels["Autograd"] = [kernels.Kernel(made, False, "custom_op")]
+        recording = kernels.Kernel(made, False, "custom_op")
+        entry.kernels["Autograd"] = [recording]
+        entry.recording = None if autograd.is_symbolic_view(self._opoverload) else recording
 
     @property
     def _qualname(self) -> str:
@@ -129,16 +131,13 @@ class CustomOpDef:
 
     @property
     def _opoverload(self) -> OpOverload:
-        found = lookup(self._qualname)
-        if found is None:
-            raise RuntimeError(f"the operator {self._qualname} is gone: it was defined anew, or its library was destroyed")
-        return found
+        return self._overload
 
     def __repr__(self) -> str:
         return f"<CustomOpDef({self._qualname})>"
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self._opoverload(*args, **kwargs)
+        return self._overload(*args, **kwargs)
 
     # what runs
 

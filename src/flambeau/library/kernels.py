@@ -57,6 +57,7 @@ class Entry:
         self.fake: Any = None  # see fakes.py
         self.mapped: Callable | None = None  # the rule for vmap, see vmapping.py
         self.autograd: Any = None  # what register_autograd was given
+        self.recording: Kernel | None = None  # the kernel for Autograd that was made of it
         self.dispatch_rules: dict[type, Callable] = {}  # of classes and modes with __torch_dispatch__
         self.custom: Any = None  # the CustomOpDef
         self.report: Callable[[str], Exception | None] | None = None  # what is said where there is no kernel for a device
@@ -226,6 +227,9 @@ class Call:
         key = f"Autograd{self.device}" if self.device in BACKENDS else "AutogradOther"
         if key in FULL_AUTOGRAD and not self.passes(key) and self.device != "Undefined":
             own = self.entry.for_autograd(self.device)
+            if own is not None and own is self.entry.recording and not self.wants_gradient():
+                with modes.no_grad():  # what that kernel would do, without the way back to here
+                    return self.below()
             if own is not None and own.function is not fallthrough:
                 return own(self.keys(), self.args, self.kwargs)
             if own is None and self.entry.overload.namespace != "aten" and modes.state.grad and any(t.requires_grad for t in self.tensors):
@@ -233,6 +237,12 @@ class Call:
 
                 return autograd.marked(self.entry.overload, self.below(), self.tensors)
         return self.below()
+
+    def wants_gradient(self) -> bool:
+        """Whether a node is to be recorded, or samples are mapped over, which the node knows how to do."""
+        if modes.special and modes.state.levels and any(hasattr(t._array, "level") for t in self.tensors):
+            return True
+        return (not modes.paused or modes.state.grad) and any([t.requires_grad for t in self.tensors])
 
     def below(self) -> Any:
         """Modes and classes, and then the device."""

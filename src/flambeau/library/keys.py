@@ -1,7 +1,7 @@
 """Dispatch keys: for whom a kernel was registered. A call meets them from the last of this list to the first.
 
->>> DispatchKeySet("CPU").add(DispatchKey.AutogradCPU).highestPriorityTypeId()
-<DispatchKey.AutogradCPU: 34>
+>>> DispatchKeySet("CPU").add(DispatchKey.AutogradCPU).highestPriorityTypeId().name
+'AutogradCPU'
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from flambeau.library import fakes, kernels, overriding
 from flambeau.library.keys import named
 from flambeau.ops import overloads
 from flambeau.ops.overloads import Namespace, OpOverload, OpOverloadPacket
-from flambeau.ops.schema import Reader, parse
+from flambeau.ops.schema import parse
 from flambeau.ops.tags import Tag
 
 __all__ = ["Library", "lookup", "scoped_library"]
@@ -87,6 +87,9 @@ class Library:
         self._undo.append(lambda: _undefine(overload))
         for key, kernel in _waiting.pop(name, ()):
             self._register(overload, key, kernel)
+        if name in _waiting_fakes:
+            fn = _waiting_fakes.pop(name)
+            kernels.entry(overload).fake = fakes.FakeImpl(overload, fn, fakes.source_of(fn))
         return read.name.rpartition("::")[2] + (read.overload_name and f".{read.overload_name}")
 
     def impl(self, op_name: Any, fn: Callable, dispatch_key: str = "", *, with_keyset: bool = False, allow_override: bool = True) -> None:
@@ -163,15 +166,16 @@ class Library:
 
     def _register_fake(self, op_name: Any, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = True) -> None:
         """Say what an operator's results look like without data."""
-        source = fakes.source_of(fn)
         name = self._name_of(op_name if isinstance(op_name, str) else op_name.name())
         overload = lookup(name)
-        if overload is None:
-            raise RuntimeError(f"register_fake: there is no operator {name!r}. Define it first")
+        if overload is None:  # it may be defined later
+            _waiting_fakes[name] = fn
+            self._undo.append(lambda: _waiting_fakes.pop(name, None))
+            return
         entry = kernels.entry(overload)
         before = entry.fake
         _check_fake(entry, name, allow_override)
-        entry.fake = made = fakes.FakeImpl(overload, fn, source)
+        entry.fake = made = fakes.FakeImpl(overload, fn, fakes.source_of(fn))
 
         def undo() -> None:
             if entry.fake is made:
@@ -196,6 +200,7 @@ class Library:
 
 
 _waiting: dict[str, list[tuple[str, kernels.Kernel]]] = {}  # kernels of operators that are not defined yet
+_waiting_fakes: dict[str, Callable] = {}  # and their fake implementations
 
 
 def parse_schema(text: str) -> Any:
@@ -249,10 +254,18 @@ def _check_free(ns: str) -> None:
 
 def lookup(name: str) -> OpOverload | None:
     """The operator of a full name, or None."""
-    full, overload = Reader(name).whole_name() if not name.endswith(".default") else (name.removesuffix(".default"), "")
-    namespace, _, short = full.rpartition("::")
+    namespace, _, last = name.rpartition("::")
+    short, _, overload = last.partition(".")
     packet = overloads.defined(namespace, short)
     return None if packet is None else packet._overloads.get(overload or "default")
+
+
+def get_op(qualname: str) -> OpOverload:
+    """The operator of a name. RuntimeError if there is none."""
+    found = lookup(qualname)
+    if found is None:
+        raise RuntimeError(f"The operator `{qualname}` is not registered. Perhaps you forgot to import the module that defines it")
+    return found
 
 
 def _forget(ns: str, name: str) -> None:

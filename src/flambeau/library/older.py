@@ -29,7 +29,7 @@ from flambeau.library import kernels
 from flambeau.library.autograd import filled, supports_tensorlist
 from flambeau.library.guards import AutoDispatchBelowAutograd
 from flambeau.library.inference import infer_schema
-from flambeau.library.libraries import Library, lookup
+from flambeau.library.libraries import Library, get_op
 from flambeau.library.registering import is_tensors
 from flambeau.ops.overloads import OpOverload
 from flambeau.ops.schema import FunctionSchema, parse
@@ -154,7 +154,7 @@ class CustomOp:
     def _autograd_kernel(self, *args: Any, **kwargs: Any) -> Any:
         wants = modes.state.grad and any(t.requires_grad for t in kernels.tensors_of((*args, *kwargs.values())))
         if not wants:
-            with _below():
+            with AutoDispatchBelowAutograd():
                 return self._opoverload(*args, **kwargs)
         if self._save_for_backward is None and self._backward is None:
             raise RuntimeError(
@@ -172,10 +172,6 @@ class CustomOp:
 _old = "registered at torch._custom_ops"
 
 
-class _below(AutoDispatchBelowAutograd):
-    """Calls go to the kernels of devices."""
-
-
 def _node(op: CustomOp) -> Any:
     schema = op._opoverload._schema
     fields = [a.name for a in schema.arguments]
@@ -184,7 +180,7 @@ def _node(op: CustomOp) -> Any:
     class Node(Function):
         @staticmethod
         def forward(ctx: Any, *args: Any) -> Any:
-            with _below():
+            with AutoDispatchBelowAutograd():
                 output = op._opoverload(*args)
             saved = op._save_for_backward(inputs_kind(*args), output)  # type: ignore[misc]
             leaves, ctx._saved_shape = trees.flatten(saved)
@@ -309,7 +305,7 @@ def make(qualname: str, text: str) -> CustomOp:
     validate_schema(schema)
     lib = Library(namespace, "FRAGMENT")
     lib.define(str(schema))
-    made = CustomOp(lib, namespace, schema, name, lookup(qualname), _private_access=True)
+    made = CustomOp(lib, namespace, schema, name, get_op(qualname), _private_access=True)
     kernels.entry(made._opoverload).report = lambda device: _nothing(made, device)
     made._record()
     return made
@@ -396,14 +392,6 @@ def validate_function_matches_schema(schema: FunctionSchema, function: Callable)
         raise ValueError(
             f"custom_op(..., manual_schema)(func): When passing in manual_schema, we expect `func`'s signature to match it. Got {signature} and {schema}"
         )
-
-
-def get_op(qualname: str) -> OpOverload:
-    """The operator of a name."""
-    found = lookup(qualname)
-    if found is None:
-        raise RuntimeError(f"The operator `{qualname}` is not registered. Perhaps you forgot to import the module that defines it")
-    return found
 
 
 def found_or_made(qualname: str) -> CustomOp:

@@ -32,36 +32,30 @@ running = Running()
 
 
 class Overriding:
-    """Stands below all function modes."""
+    """Stands below all function modes. What it calls is asked about by those above alone."""
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         kwargs = kwargs or {}
-        overload = operator(function, args, kwargs)
-        if overload is None or overload not in overridden or overload in running.operators:
-            with self.again():
-                return function(*args, **kwargs)
+        found = resolved(function, args, kwargs)
+        if found is None or found[0] not in overridden or found[0] in running.operators:
+            return function(*args, **kwargs)
+        overload, given, named = found
         running.operators.add(overload)
         try:
-            with self.again():
-                _, args, kwargs = resolved(function, args, kwargs)
-                return overload(*args, **kwargs)
+            return overload(*given, **named)
         finally:
             running.operators.discard(overload)
 
-    def again(self) -> Any:
-        """Nothing: what is inside is asked about by those above alone."""
-        from contextlib import nullcontext
-
-        return nullcontext()
-
 
 mode = Overriding()
+asked: list[list] = []  # the function modes of the thread that registered the first kernel, while there is one
 
 
 def begin(overload: OpOverload) -> None:
     """An operator has a kernel now."""
     if not overridden:
-        modes.state.function_modes.insert(0, mode)
+        asked.append(modes.state.function_modes)
+        asked[0].insert(0, mode)
         modes.enter()
     overridden.add(overload)
 
@@ -69,15 +63,11 @@ def begin(overload: OpOverload) -> None:
 def end(overload: OpOverload) -> None:
     """It has none any more."""
     overridden.discard(overload)
-    if not overridden and mode in modes.state.function_modes:
-        modes.state.function_modes.remove(mode)
+    if not overridden and asked:
+        inside = asked.pop()
+        if mode in inside:
+            inside.remove(mode)
         modes.leave()
-
-
-def operator(function: Callable, args: tuple, kwargs: dict[str, Any]) -> OpOverload | None:
-    """The operator that a function of tensors is, for these arguments; None if it is none that is overridden."""
-    found = resolved(function, args, kwargs)
-    return None if found is None else found[0]
 
 
 def resolved(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

@@ -376,11 +376,11 @@ def _decorator(cls):
     return decorate
 
 
-pointwise = _decorator(PointwiseOp)
-on_arrays = _decorator(ArrayOp)
-view = _decorator(ViewOp)
-choice = _decorator(ChoiceOp)
-composite = _decorator(CompositeOp)
+pointwise: Any = _decorator(PointwiseOp)
+on_arrays: Any = _decorator(ArrayOp)
+view: Any = _decorator(ViewOp)
+choice: Any = _decorator(ChoiceOp)
+composite: Any = _decorator(CompositeOp)
 
 
 def one_of(run: Callable, which: int) -> Callable:
