@@ -330,6 +330,19 @@ def _put_together(leaves: Iterator, spec: TreeSpec) -> PyTree:
     return SUPPORTED_NODES[spec.type].unflatten_fn([_put_together(leaves, child) for child in spec.children_specs], spec.context)
 
 
+def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: IsLeaf = None) -> list | None:
+    """One value for each leaf of a specification: a leaf of `tree` stands for everything below its place. None if it does not fit."""
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    if treespec.is_leaf() or _get_node_type(tree) is not treespec.type:
+        return None
+    inside, context = SUPPORTED_NODES[treespec.type].flatten_fn(tree)
+    if len(inside) != treespec.num_children or context != treespec.context:
+        return None
+    parts = [_broadcast_to_and_flatten(item, child, is_leaf) for item, child in zip(inside, treespec.children_specs, strict=True)]
+    return None if any(part is None for part in parts) else [value for part in parts for value in part or ()]
+
+
 def tree_iter(tree: PyTree, is_leaf: IsLeaf = None) -> Iterator:
     """The leaves, one by one."""
     yield from tree_flatten(tree, is_leaf)[0]
