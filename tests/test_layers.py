@@ -30,6 +30,10 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(
         (
             "_C",
+            "_custom_op",
+            "_custom_ops",
+            "_library",
+            "_ops",
             "_dynamo",
             "_higher_order_ops",
             "_jit_internal",

@@ -93,6 +93,18 @@ def line(base: schema.FunctionSchema, words: list[str]) -> str:
     return " ".join([text, *([";", *words] if words else [])])
 
 
+COMPOSITE = "CompositeImplicitAutograd"  # said beside the tags: the operator is made of others, which know their derivatives
+
+
+def is_composite(read: schema.FunctionSchema) -> bool:
+    import torch
+
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(read.name + (read.overload_name and f".{read.overload_name}"), COMPOSITE)
+    except RuntimeError:  # an operator of TorchScript alone
+        return False
+
+
 def tags() -> list[str]:
     """A line for each tag: the operators that have it. Left out are those that a schema shows, and what all have."""
     import torch
@@ -102,6 +114,8 @@ def tags() -> list[str]:
         name = read.name.removeprefix("aten::")
         for tag in getattr(getattr(torch.ops.aten, name), read.overload_name or "default").tags:
             found.setdefault(tag.name, []).append(".".join(filter(None, (name, read.overload_name))))
+        if is_composite(read):
+            found.setdefault(COMPOSITE, []).append(".".join(filter(None, (name, read.overload_name))))
     return [
         f"{tag}: {' '.join(names)}"
         for tag, names in sorted(found.items())

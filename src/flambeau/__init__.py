@@ -91,7 +91,7 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 # -- rooms that are imported when asked for ------------------------------------------------------------------------
 
 _ROOMS = frozenset({
-    "_C", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
+    "_C", "_custom_op", "_custom_ops", "_library", "_ops", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
     "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "quasirandom", "return_types", "serialization",
     "signal", "sparse", "special",
     "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
@@ -133,6 +133,8 @@ _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "_disable_dynamo": "compiler",
     "load": "serialization", "save": "serialization", "summary": "viz", "vmap": "func",
     "ScriptFunction": "jit", "ScriptModule": "jit", "PyTorchFileReader": "_C", "PyTorchFileWriter": "_C", "DeviceObjType": "_C", "TensorType": "_C", "Type": "_C",
+    **dict.fromkeys(("AnyType", "BoolType", "ComplexType", "DispatchKey", "FloatType", "FunctionSchema", "IntType", "ListType", "NoneType", "NumberType",
+                     "OptionalType", "StringType", "Tag", "TupleType"), "_C"),
     "Future": "futures",
     "Event": "cuda", "Stream": "cuda",
 }  # fmt: skip

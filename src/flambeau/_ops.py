@@ -1,8 +1,14 @@
-"""torch._ops: the types of what is under torch.ops."""
+"""torch._ops: the classes of operators, by the path under which programs import them."""
 
-from __future__ import annotations
+from flambeau import import_only, ops
+from flambeau.library.keys import DispatchKey
+from flambeau.ops.overloads import Namespace, OpOverload, OpOverloadPacket
 
-from flambeau._higher_order_ops.higher_order import HigherOrderOperator
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
+__all__ = ["DispatchKey", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "TorchBindOpOverload", "ops"]
 
-__all__ = ["HigherOrderOperator", "OpOverload", "OpOverloadPacket"]
+_OpNamespace = Namespace
+OperatorBase, HigherOrderOperator, TorchBindOpOverload = import_only.classes(
+    "torch._ops",
+    "OperatorBase HigherOrderOperator TorchBindOpOverload",
+    "operators here are OpOverloads; those that take functions (cond, while_loop) are functions",
+)

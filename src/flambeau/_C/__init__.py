@@ -108,11 +108,6 @@ PyTorchFileReader, PyTorchFileWriter = import_only.classes(
     "PyTorchFileReader PyTorchFileWriter",
     "checkpoints are read by torch.load and written by torch.save, whose files are PyTorch's",
 )
-DeviceObjType, TensorType, Type = import_only.classes(
-    "torch",
-    "DeviceObjType TensorType Type",
-    "there are no types of TorchScript in Flambeau. Annotations can say torch.device and torch.Tensor",
-)
 Block, Graph, Node, ScriptMethod, Value = import_only.classes(
     "torch._C", "Block Graph Node ScriptMethod Value", "there are no graphs of TorchScript in Flambeau"
 )
@@ -134,3 +129,16 @@ def _get_tracing_state() -> None:
 def _are_functorch_transforms_active() -> bool:
     """Whether a vmap is running, in which values cannot be read. (Within torch.func.grad they can, here: its tensors are like any others.)"""
     return bool(state.levels)
+
+
+def __getattr__(name: str) -> Any:
+    """What there is about operators: schemas, types in schemas, dispatch keys. Imported when it is asked for."""
+    if name.startswith("__"):
+        raise AttributeError(f"module 'flambeau._C' has no attribute {name!r}")
+    from flambeau.library import compiled
+
+    found = vars(compiled).get(name)
+    if found is None or name not in compiled.NAMES:
+        raise AttributeError(f"module 'flambeau._C' has no attribute {name!r}: there is no compiled part here, and few of its names")
+    globals()[name] = found
+    return found

@@ -29,7 +29,7 @@ def run(overload: OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
             result = overloads.intercept(overload, args, kwargs)
             if result is not NotImplemented:
                 return result
-        if overrides.overridden(relevant):
+        if overrides.knows_by_name(relevant):
             return overrides.call(overload, relevant, args, kwargs)
     if kernels.registered:
         result = kernels.run(overload, args, kwargs)

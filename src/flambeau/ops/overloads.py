@@ -36,7 +36,8 @@ class OpOverload:
         self.namespace, _, self._opname = schema.name.rpartition("::")
         self._overloadname = schema.overload_name or "default"
         self._tags = tags
-        self._defined_in_python = True
+        self._where = ""  # who defined it, for messages
+        self._defined_in_python = self.namespace not in ("aten", "prim", "prims")
         self.__name__ = f"{self._opname}.{self._overloadname}"
         self.__qualname__ = self._name = self.name()
         self.__module__ = packet.__module__
@@ -74,8 +75,9 @@ class OpOverload:
         return (run or _runner())(self, args, kwargs)
 
     def redispatch(self, keyset: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call it. Which of the keys are left says nothing here."""
-        return self(*args, **kwargs)
+        """Call it, meeting only the kernels of these keys."""
+        _runner()
+        return redispatch(self, keyset, args, kwargs)
 
     def has_kernel_for_dispatch_key(self, key: Any) -> bool:
         """Whether something was registered for this key."""
@@ -109,7 +111,9 @@ def _no_kernels(overload: OpOverload, key: Any) -> bool:
     return False
 
 
-has_kernel: Callable[[OpOverload, Any], bool] = _no_kernels  # the room that runs overloads puts its own here
+# The room that runs overloads puts its own here.
+has_kernel: Callable[[OpOverload, Any], bool] = _no_kernels
+redispatch: Callable[[OpOverload, Any, tuple, dict[str, Any]], Any] = lambda overload, keys, args, kwargs: overload(*args, **kwargs)
 
 
 class OpOverloadPacket:

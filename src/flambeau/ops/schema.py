@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
-from flambeau import dtypes
+from flambeau import devices, dtypes
 from flambeau.ops import schema_types as types
 from flambeau.ops.schema_types import ListType, OptionalType, Type
 
@@ -352,7 +352,8 @@ class Reader:
             if not kind.size:
                 self.fail(f"expected '[' (the default of {kind.word} is a list) but found {self.shown()}")
             return [self.constant(kind.element)] * kind.size
-        return self.constant(kind)
+        found = self.constant(kind)
+        return devices.device(found) if kind.kind() == "DeviceObjType" and isinstance(found, str) else found
 
     def default_list(self, kind: ListType) -> list:
         self.expect("[", "before a list")

@@ -41,13 +41,24 @@ class Tag(Enum):
 
 
 @cache
+def _listed() -> dict[str, frozenset[str]]:
+    """Tag -> the operators that have it; one line of the file each."""
+    lines = resources.files("flambeau.ops").joinpath("aten_tags.txt").read_text("utf-8").splitlines()
+    return {tag: frozenset(names.split()) for tag, _, names in [line.partition(": ") for line in lines]}
+
+
+@cache
 def _of_aten() -> dict[str, list[Tag]]:
     found: dict[str, list[Tag]] = {}
-    for line in resources.files("flambeau.ops").joinpath("aten_tags.txt").read_text("utf-8").splitlines():
-        tag, _, names = line.partition(": ")
-        for name in names.split():
+    for tag, names in _listed().items():
+        for name in names if tag in Tag.__members__ else ():
             found.setdefault(name, []).append(Tag[tag])
     return found
+
+
+def is_composite(schema: FunctionSchema) -> bool:
+    """Whether an operator of PyTorch's is made of others, which know their derivatives."""
+    return schema.name.removeprefix("aten::") + (schema.overload_name and f".{schema.overload_name}") in _listed()["CompositeImplicitAutograd"]
 
 
 def of_aten(schema: FunctionSchema) -> list[Tag]:

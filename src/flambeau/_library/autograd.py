@@ -1,0 +1,5 @@
+"""torch._library.autograd"""
+
+from flambeau.library.autograd import Info, supports_tensorlist
+
+__all__ = ["Info", "supports_tensorlist"]

@@ -1,0 +1,197 @@
+"""opcheck: whether an operator that a program defines is what its schema and registrations say.
+
+    test_schema                 writes to nothing else, and shares no memory with its arguments, but where the schema says so
+    test_autograd_registration  what it records, it records for the key Autograd (or CompositeImplicitAutograd), so that modes below see the operator
+    test_faketensor             on the meta device, results look as they do with data: number, shapes, dtypes, strides
+    test_aot_dispatch_dynamic   called twice, and inside torch.compile, it gives the same results and gradients
+
+PyTorch's last check traces the operator with symbolic shapes through its compiler. Flambeau has no such tracer: shapes are not varied, and the result says
+what was compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flambeau.autograd import api, modes
+from flambeau.library import kernels
+from flambeau.library.custom_op import CustomOpDef
+from flambeau.library.guards import AutoDispatchBelowAutograd
+from flambeau.library.kernels import tensors_of
+from flambeau.ops import ABOVE
+from flambeau.ops.overloads import OpOverload
+from flambeau.tensor import Tensor
+
+__all__ = ["OpCheckError", "opcheck"]
+
+DEFAULT_TEST_UTILS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
+class OpCheckError(Exception):
+    """An operator is not what it says."""
+
+
+def opcheck(
+    op: Any, args: tuple, kwargs: dict[str, Any] | None = None, *, test_utils: str | Sequence[str] = DEFAULT_TEST_UTILS,
+    raise_exception: bool = True, atol: float | None = None, rtol: float | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Check an operator on these arguments: {check: "SUCCESS" or the exception}. The first problem is raised, unless `raise_exception` is False."""
+    overload = _overload(op)
+    asked = (test_utils,) if isinstance(test_utils, str) else tuple(test_utils)
+    if not set(asked) <= CHECKS.keys():
+        raise ValueError(f"opcheck(op, ..., test_utils={test_utils}), expected test_utils to be subset of {tuple(CHECKS)} but it was not")
+    found: dict[str, Any] = {}
+    for name in asked:
+        try:
+            found[name] = CHECKS[name](overload, tuple(args), kwargs or {}, (rtol, atol)) or "SUCCESS"
+        except Exception as problem:
+            if raise_exception:
+                raise OpCheckError(f"opcheck(op, ...): {name} failed with {problem} (scroll up for stack trace)") from problem
+            found[name] = problem
+    return found
+
+
+def _overload(op: Any) -> OpOverload:
+    if isinstance(op, CustomOpDef):
+        return op._opoverload
+    if isinstance(op, OpOverload):
+        return op
+    raise ValueError(
+        f"opcheck(op, ...): op must be instance of torch._ops.OpOverload, e.g. torch.ops.aten.sin.default, or what custom_op gave. Got {type(op)}"
+    )
+
+
+def _copied(value: Any) -> Any:
+    """Arguments with memory of their own, which want gradients where those do."""
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if type(value) in (list, tuple):
+        return type(value)([_copied(v) for v in value])
+    return {k: _copied(v) for k, v in value.items()} if type(value) is dict else value
+
+
+def check_schema(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> None:
+    """What it writes to, and what shares memory."""
+    args, kwargs = _copied(args), _copied(kwargs)
+    arguments = overload._schema.arguments
+    given = {a.name: v for a, v in zip(arguments, args, strict=False)} | kwargs
+    before = {name: [t.detach().clone() for t in tensors_of([value])] for name, value in given.items()}
+    with modes.no_grad():
+        result = overload(*args, **kwargs)
+    outputs = list(tensors_of(result if isinstance(result, tuple | list) else (result,)))
+    aliases_allowed = any(r.alias_info is not None for r in overload._schema.returns)
+    for argument in arguments:
+        tensors = list(tensors_of([given.get(argument.name)]))
+        changed = any(not _same(old, new) for old, new in zip(before.get(argument.name, ()), tensors, strict=True))
+        if changed and not argument.is_write:
+            raise RuntimeError(f"Argument {argument.name} is not defined as mutable but was mutated")
+        shared = any(_shares(t, o) for t in tensors for o in outputs)
+        if shared and not (argument.alias_info is not None and aliases_allowed):
+            raise RuntimeError(f"Argument {argument.name} is not defined to alias output but was aliasing")
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _shares(a: Tensor, b: Tensor) -> bool:
+    return bool(a.numel() and b.numel()) and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def check_autograd(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> None:
+    """Where it records."""
+    tensors = list(tensors_of((*args, *kwargs.values())))
+    if not any(t.requires_grad for t in tensors):
+        return
+    entry = kernels.registered.get(overload)
+    if overload.namespace == "aten" or (entry is not None and entry.for_autograd(tensors[0].device.type.upper()) is not None):
+        return
+    args, kwargs = _copied(args), _copied(kwargs)
+    with _below_autograd_recording():
+        result = overload(*args, **kwargs)
+    outputs = list(tensors_of(result if isinstance(result, tuple | list) else (result,)))
+    inputs = {id(t) for t in tensors_of((*args, *kwargs.values()))}
+    if any(o.requires_grad for o in outputs if id(o) not in inputs):
+        raise AssertionError(
+            f"{overload.name()}: at least one output requires grad, but the operator does not have an autograd kernel registered at the Autograd key (or "
+            "CompositeImplicitAutograd): it is incorrectly registered. Use torch.library.register_autograd, or register the kernel there"
+        )
+
+
+class _below_autograd_recording(AutoDispatchBelowAutograd):
+    """Calls go to the kernels of devices, and what those do is recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if self.paused is not None:
+            self.paused.__exit__(None, None, None)
+            self.paused = None
+
+
+def check_fake(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> None:
+    """What results look like on the meta device."""
+    real_args, real_kwargs = _copied(args), _copied(kwargs)
+    with modes.no_grad():
+        real = overload(*real_args, **real_kwargs)
+        fake = overload(*_on_meta(args), **_on_meta(kwargs))
+    expected = list(tensors_of(real if isinstance(real, tuple | list) else (real,)))
+    found = list(tensors_of(fake if isinstance(fake, tuple | list) else (fake,)))
+    if len(expected) != len(found):
+        raise AssertionError(f"{len(expected)} tensors with data, {len(found)} without: the fake implementation returns another number of results")
+    for i, (a, b) in enumerate(zip(expected, found, strict=True)):
+        for what, real_fact, fake_fact in (
+            ("Shapes", tuple(a.shape), tuple(b.shape)), ("Dtypes", a.dtype, b.dtype), ("Strides", a.stride(), b.stride()),
+        ):  # fmt: skip
+            if real_fact != fake_fact:
+                raise AssertionError(f"{what} {real_fact} and {fake_fact} are not equal! Result {i} with data, and of the fake implementation")
+
+
+def _on_meta(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().to("meta")
+    if type(value) in (list, tuple):
+        return type(value)([_on_meta(v) for v in value])
+    return {k: _on_meta(v) for k, v in value.items()} if type(value) is dict else value
+
+
+def check_compiled(overload: OpOverload, args: tuple, kwargs: dict[str, Any], tolerance: tuple) -> str | None:
+    """Twice eagerly, and inside torch.compile."""
+    if overload._schema.is_mutable and any(r.alias_info is not None for r in overload._schema.returns):
+        raise RuntimeError(
+            f"{overload}: We only support functionalizing operators whose outputs do not have alias annotations. Return nothing, or a new tensor"
+        )
+    expected = _results_and_gradients(overload, args, kwargs)
+    for how, function in (("eager-mode PyTorch vs eager-mode again", overload), ("eager-mode PyTorch vs torch.compile", _compiled(overload))):
+        found = _results_and_gradients(function, args, kwargs)
+        for i, (a, b) in enumerate(zip(expected, found, strict=True)):
+            try:
+                ABOVE["named"]("testing").assert_close(b, a, equal_nan=True, rtol=tolerance[0], atol=tolerance[1])
+            except AssertionError as problem:
+                raise AssertionError(f"results differ, {how} (AOTDispatcher in PyTorch): number {i}. {problem}") from problem
+    return None
+
+
+def _compiled(overload: OpOverload) -> Callable:
+    return ABOVE["named"]("compile")(lambda *args, **kwargs: overload(*args, **kwargs))
+
+
+def _results_and_gradients(function: Callable, args: tuple, kwargs: dict[str, Any]) -> list[Tensor]:
+    args, kwargs = _copied(args), _copied(kwargs)
+    result = function(*args, **kwargs)
+    outputs = list(tensors_of(result if isinstance(result, tuple | list) else (result,)))
+    inputs = [t for t in tensors_of((*args, *kwargs.values())) if t.requires_grad]
+    wanted = [o for o in outputs if o.requires_grad]
+    grads: list[Any] = []
+    if wanted and inputs:
+        grads = list(api.grad([o.sum().abs() for o in wanted], inputs, allow_unused=True))
+    return [o.detach() for o in outputs] + [g for g in grads if g is not None]
+
+
+CHECKS: dict[str, Callable[..., Any]] = {
+    "test_schema": check_schema,
+    "test_autograd_registration": check_autograd,
+    "test_faketensor": check_fake,
+    "test_aot_dispatch_static": check_compiled,
+    "test_aot_dispatch_dynamic": check_compiled,
+}
