@@ -154,6 +154,7 @@ float4_e2m1fn_x2, complex32 = named("float4_e2m1fn_x2"), named("complex32", cate
 # Integers of fewer bits than a byte, for libraries that pack them into bytes themselves and say what they packed.
 int1, int2, int3, int4, int5, int6, int7 = [named(f"int{bits}", INTEGER) for bits in range(1, 8)]
 uint1, uint2, uint3, uint4, uint5, uint6, uint7 = [named(f"uint{bits}", INTEGER) for bits in range(1, 8)]
+OF_BITS = (int1, int2, int3, int4, int5, int6, int7, uint1, uint2, uint3, uint4, uint5, uint6, uint7)
 quint4x2, quint2x4 = named("quint4x2", QUANTIZED), named("quint2x4", QUANTIZED)
 
 ALL: tuple[dtype, ...] = (

@@ -382,6 +382,15 @@ def _asking(function: Callable, name: str, told: Callable[[], Callable] | None =
 
 def _init_subclass(cls, **options) -> None:
     super(Tensor, cls).__init_subclass__(**options)
+    meet(cls)
+
+
+def meet(cls: type[Tensor]) -> None:
+    """See what a subclass wants a say in. Called when the class is made; or with its first tensor, if an `__init_subclass__` of the program's own
+    stands in the way and does not call Tensor's."""
+    if "_met" in vars(cls) or cls is Tensor:
+        return
+    cls._met = True  # type: ignore[attr-defined]
     if getattr(cls.__torch_dispatch__, "__func__", cls.__torch_dispatch__) is not plain_dispatch:
         members = ABOVE["dispatch"]()  # loaded now: such classes are rare
         DISPATCHED.add(cls)
