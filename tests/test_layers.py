@@ -35,6 +35,7 @@ FLOORS: dict[str, int] = {
             "_library",
             "_ops",
             "_dynamo",
+            "_functorch",
             "_higher_order_ops",
             "_jit_internal",
             "accelerator",

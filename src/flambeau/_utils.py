@@ -63,7 +63,7 @@ def _element_size(dtype) -> int:
 
 def _get_available_device_type() -> str | None:
     """The kind of accelerator that there is; None where there is only the CPU."""
-    return "cuda" if import_module("flambeau.cuda").is_available() else None
+    return "cuda" if _get_device_module("cuda").is_available() else None
 
 
 def _get_device_module(device_type: str) -> ModuleType:

@@ -110,14 +110,6 @@ _nn = _Functional()
 _cpu = cpu  # what the processor can do
 
 
-def __getattr__(name: str) -> Any:
-    if name == "_functorch":  # imported when asked for, as vmap is
-        return import_module("flambeau._C._functorch")
-    if name == "Tag":
-        return import_module("flambeau.ops.tags").Tag
-    raise AttributeError(f"module 'flambeau._C' has no attribute {name!r}")
-
-
 def _get_accelerator(check: Any = None) -> Device:
     """The device that work is moved to: a GPU where there is one, else the CPU."""
     return Device("cuda" if cuda.is_available() else "cpu")
@@ -152,9 +144,11 @@ def _are_functorch_transforms_active() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    """What there is about operators: schemas, types in schemas, dispatch keys. Imported when it is asked for."""
+    """What there is about operators, schemas, types in schemas, dispatch keys, and about vmap. Imported when it is asked for."""
     if name.startswith("__"):
         raise AttributeError(f"module 'flambeau._C' has no attribute {name!r}")
+    if name == "_functorch":
+        return import_module("flambeau._C._functorch")
     from flambeau.library import compiled
 
     found = vars(compiled).get(name)

@@ -67,7 +67,7 @@ def _unwrap_batched(batched_outputs: Any, out_dims: Any, vmap_level: int, batch_
 
 # -- vmap by these steps -------------------------------------------------------------------------------------------------------------------
 
-STEPS = {step.__name__: step for step in (_process_batched_inputs, _create_batched_inputs, _unwrap_batched)}
+STEPS: dict[str, Callable[..., Any]] = {step.__name__: step for step in (_process_batched_inputs, _create_batched_inputs, _unwrap_batched)}
 _self = sys.modules[__name__]
 
 
@@ -78,7 +78,7 @@ def _steps() -> list[Callable] | None:
 
 
 def _by_steps(func: Callable, in_dims: Any, out_dims: Any, randomness: str, chunk_size: int | None, args: tuple, kwargs: dict) -> Any:
-    process, create, unwrap = _steps() or STEPS.values()
+    process, create, unwrap = _steps() or list(STEPS.values())
     size, dims, leaves, spec = process(in_dims, args, func)
 
     def run(size: int, leaves: list) -> Any:
