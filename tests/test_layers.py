@@ -31,9 +31,11 @@ FLOORS: dict[str, int] = {
         (
             "_C",
             "_custom_op",
+            "_functorch",
             "_custom_ops",
             "_library",
             "_ops",
+            "_subclasses",
             "_dynamo",
             "_functorch",
             "_higher_order_ops",

@@ -124,7 +124,11 @@ def _methods() -> Iterator[str]:
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         code = getattr(function, "__code__", None)
         shown = code is not None and code.co_filename.endswith("flambeau/tensor.py") and not hasattr(member, "op")
-        if shown or (name.startswith("_") and not name.startswith("__")) or name in ("__init_subclass__", "__torch_function__"):
+        if (
+            shown
+            or (name.startswith("_") and not name.startswith("__"))
+            or name in ("__init_subclass__", "__torch_function__", "__torch_dispatch__")
+        ):
             continue
         if isinstance(member, property):
             yield f"    @property\n    def {name}(self) -> {'_Tensor' if name in ('T', 'mT', 'H', 'mH', 'real', 'imag') else 'Any'}: ..."

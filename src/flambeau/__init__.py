@@ -91,7 +91,8 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 # -- rooms that are imported when asked for ------------------------------------------------------------------------
 
 _ROOMS = frozenset({
-    "_C", "_custom_op", "_custom_ops", "_library", "_ops", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub", "_functorch", "_guards", "_inductor",
+    "_C", "_custom_op", "_custom_ops", "_library", "_ops", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
+    "_functorch", "_guards", "_inductor", "_prims_common",
     "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides", "profiler", "quasirandom", "return_types", "serialization",
     "signal", "sparse", "special",
     "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",

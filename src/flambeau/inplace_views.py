@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau.eager import inplace
+from flambeau.eager import inplace, overrides
 from flambeau.tensor import Tensor
 
 NAMES = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided")
 
 
+BECOMING: dict[Callable, str] = {}  # method -> the view that the tensor becomes
+
+
 def _becoming(name: str) -> Callable:
     def method(self: Tensor, *args, **kwargs) -> Tensor:
         inplace.check_changeable(f"{name}_", self)
+        if overrides.dispatched((self,)):
+            return overrides.carry_out(method, (self, *args), kwargs)
         view = getattr(_stand_in(self), name)(*args, **kwargs)
         self._array = view._array
         if view._needs:  # not under no_grad, where a parameter that is turned stays a parameter
@@ -23,6 +28,7 @@ def _becoming(name: str) -> Callable:
         self._bump()
         return self
 
+    BECOMING[method] = name
     method.__name__ = method.__qualname__ = f"{name}_"
     method.__doc__ = f"`{name}` of this tensor, as the tensor itself."
     return method

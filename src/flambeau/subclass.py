@@ -32,14 +32,14 @@ def make_subclass(
 ) -> Tensor:
     """An instance of `cls` over the memory of `data`, a leaf without its history."""
     _refuse_wrapper(cls, data)
+    if dispatch_sizes_strides_policy is not None or dispatch_device or dispatch_layout:
+        from flambeau.dispatch import wrapper
+
+        policies = dispatch_sizes_strides_policy, dispatch_device, dispatch_layout
+        return wrapper.over_memory(cls, data, require_grad, *policies)
     result = wrap(data._array)
     result._storage = data._shared_storage()
     result = _turned(result, cls)
-    if dispatch_sizes_strides_policy is not None or dispatch_device or dispatch_layout:
-        raise NotImplementedError(
-            "_make_subclass(dispatch_sizes_strides_policy=..., dispatch_device=..., dispatch_layout=...): a tensor with memory of its own shows that "
-            "memory. Try _make_wrapper_subclass, whose class may be asked for the geometry"
-        )
     with DisableTorchFunctionSubclass():
         return result.requires_grad_() if require_grad else result
 

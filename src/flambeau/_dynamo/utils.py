@@ -1,13 +1,24 @@
-"""torch._dynamo.utils: small things of a compiler that libraries use for themselves."""
+"""torch._dynamo.utils: helpers of PyTorch's compiler that others use."""
 
 from __future__ import annotations
 
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
-__all__ = ["disable_cache_limit", "warn_once"]
+from flambeau.tensor import Tensor
+
+__all__ = ["clone_input", "counters", "disable_cache_limit", "warn_once"]
+
+counters: defaultdict[str, Counter[str]] = defaultdict(Counter)  # what a compiler counts: nothing
+
+
+def clone_input(x: Tensor, *, dtype: object = None) -> Tensor:
+    """A copy of a tensor with the same strides, that wants a gradient if the tensor does."""
+    copied = x.detach().clone() if dtype is None else x.detach().clone().to(dtype=dtype)
+    return copied.requires_grad_(x.requires_grad)
 
 
 @lru_cache(4096)

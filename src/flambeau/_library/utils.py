@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau.library import fakes, kernels
+from flambeau.library import kernels
 from flambeau.library.autograd import filled
 from flambeau.library.libraries import lookup
 from flambeau.library.registering import is_tensors
@@ -21,7 +22,9 @@ def parse_namespace(qualname: str) -> tuple[str, str]:
     """(namespace, name) of "namespace::name"."""
     parts = qualname.split("::")
     if len(parts) != 2:
-        raise ValueError(f"Expected `qualname` to be of the form 'namespace::name', but got {qualname}. The qualname passed has no namespace")
+        raise ValueError(
+            f"Expected `qualname` to be of the form 'namespace::name', but got {qualname}. The qualname passed has no namespace"
+        )
     return parts[0], parts[1]
 
 
@@ -80,7 +83,11 @@ def mutates_and_returns_first_arg(op: OpOverload) -> bool:
     if len(schema.returns) != 1 or not schema.arguments or schema.returns[0].alias_info is None or not schema.arguments[0].is_write:
         return False
     first = schema.arguments[0].alias_info
-    return first is not None and first.after_set == schema.returns[0].alias_info.after_set and not any(a.is_write for a in schema.arguments[1:])
+    return (
+        first is not None
+        and first.after_set == schema.returns[0].alias_info.after_set
+        and not any(a.is_write for a in schema.arguments[1:])
+    )
 
 
 def zip_schema(schema: FunctionSchema, args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -114,7 +121,8 @@ def get_layout_constraint_tag(op: OpOverload, *, with_default: bool = True) -> T
 
 def get_source(stacklevel: int) -> str:
     """file:line of a caller."""
-    return fakes.source_of(stacklevel)
+    frame = sys._getframe(stacklevel)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def has_fake_kernel(op: OpOverload) -> bool:

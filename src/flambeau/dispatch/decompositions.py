@@ -75,6 +75,19 @@ def cross_entropy(
     return OPS["nn.functional.nll_loss"].call(scores, target, weight, ignore_index=ignore_index, reduction=reduction)
 
 
+MODES = {"bilinear": 0, "nearest": 1, "bicubic": 2}
+PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+@decomposition("nn.functional.grid_sample")
+def grid_sample(input: Tensor, grid: Tensor, mode="bilinear", padding_mode="zeros", align_corners=None) -> Tensor:
+    """The kernel takes numbers for the modes."""
+    if input.dim() not in (4, 5) or mode not in MODES or padding_mode not in PADDINGS or align_corners is None:
+        return OPS["nn.functional.grid_sample"].forward(input, grid, mode, padding_mode, align_corners)
+    kernel = OPS[f"grid_sampler_{input.dim() - 2}d"]
+    return kernel.call(input, grid, MODES[mode], PADDINGS[padding_mode], bool(align_corners))
+
+
 def _folded(input: Tensor, other: Tensor) -> Tensor:
     """Many rows times one matrix or vector: all rows at once."""
     rows = input.reshape(-1, input.shape[-1])

@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.dispatch import stack
+from flambeau.dispatch.names import LEAVES
 from flambeau.eager.arguments import Arguments, tensors_in
 from flambeau.eager.pointwise import _sorter
 from flambeau.kernels import arrays
@@ -19,7 +20,6 @@ from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 
 state = modes.state
-LEAVES = frozenset(("pointwise", "array", "view"))
 
 
 class Leaf:
@@ -76,7 +76,7 @@ def leaf_of(op, args: tuple, kwargs: dict, in_place: bool = False) -> Leaf | Ten
     if op.kind in LEAVES:
         return sorted_arguments(op, args, kwargs)
     real: dict[int, Tensor] = {}
-    twins = {id(t): _twin(t) for t in tensors_in((args, kwargs))}
+    twins = {id(t): meta_twin(t) for t in tensors_in((args, kwargs))}
     for t in tensors_in((args, kwargs)):
         real[id(twins[id(t)])] = t
     given, named = _with_twins(args, twins), _with_twins(kwargs, twins)
@@ -127,7 +127,7 @@ def watch(watcher: Watcher, function: Callable, args: tuple, kwargs: dict) -> An
     return result
 
 
-def _twin(tensor: Tensor) -> Tensor:
+def meta_twin(tensor: Tensor) -> Tensor:
     """A tensor without data that looks the same."""
     array = tensor._array
     return wrap(MetaArray(tuple(array.shape), array.dtype, arrays.element_strides(array)))

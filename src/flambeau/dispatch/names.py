@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
+from flambeau.eager.arguments import Arguments
 from flambeau.kernels import layout
 from flambeau.ops import formats, overloads
 from flambeau.ops.schema import parse
@@ -32,7 +33,7 @@ adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d 
 linear margin_ranking_loss multilabel_margin_loss nll_loss one_hot pad poisson_nll_loss relu6 rrelu scaled_dot_product_attention selu selu_ softmax
 triplet_margin_loss norm_except_dim nuclear_norm orgqr outer pairwise_distance pdist pinverse positive prelu qr quantile ravel real reshape reshape_as resolve_conj
 resolve_neg result_type rms_norm rnn_relu rnn_relu_cell rnn_tanh rnn_tanh_cell rrelu_ slogdet square stft sum_to_size svd swapaxes swapdims
-take_along_dim tensor_split tensordot tile to trapezoid true_divide type_as unflatten unsafe_chunk vander view_as vsplit vstack where_ cpu cuda special_ndtr
+take_along_dim tensor_split tensordot tile to trapezoid true_divide type_as unflatten unsafe_chunk vander view_as vsplit vstack where_ cpu cuda special_ndtr unique_consecutive norm
 """.split())  # fmt: skip
 SPELLED = {"linalg.": "linalg_", "special.": "special_", "fft.": "fft_", "nn.functional.": "", "Tensor.": ""}
 OTHERWISE = {"gelu": "gelu", "Tensor.random": "random", "nn.functional.fold": "col2im", "nn.functional.unfold": "im2col"}
@@ -76,24 +77,76 @@ def resolved(packet: Any, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
     return overloads.resolve(packet, args, kwargs)
 
 
-def call(op, args: tuple, kwargs: dict, suffix: str = "") -> tuple[Any, tuple, dict]:
-    """(the overload that an operation is asked for as, its arguments)."""
+class Call(NamedTuple):
+    """What is asked: an overload with its arguments; `which` of its results is the operation's, if it has more than that."""
+
+    overload: Any
+    args: tuple
+    kwargs: dict
+    which: int | None = None
+
+
+def call(op, args: tuple, kwargs: dict, suffix: str = "") -> Call | None:
+    """What an operation is asked for as; None for what no kernel of PyTorch does and that is made of others here."""
     ending = "_" if suffix == "_" else ""
     if op.variadic is not None and len(args) > op.n_positional:
         args = (*args[: op.n_positional], _one_list(args[op.n_positional :]))
-    translate = TRANSLATED.get(op.name) if not suffix else None
-    name = of(op, ending)
+    which = None
+    attempts: tuple[Callable, ...] = (_as_given, _by_name)
+    translate = None if suffix else TRANSLATED.get(op.name)
     if translate is not None:
-        name, args, kwargs = translate(op, *args, **kwargs)
-    elif name is None and op.name.startswith("_") and op.kind in ("pointwise", "array", "view"):
-        name = op.name if packet_of(op.name) is not None else op.name.removeprefix("_")
+        name, given, named, *more = translate(op, *args, **kwargs)
+        which = more[0] if more else None
+    else:
+        name, given, named = of(op, ending), args, kwargs
+        if name is None and op.kind in LEAVES and op.name.startswith("_"):
+            attempts = (_by_name,)  # its arguments are a kernel's if they are called so; their order says nothing
+            name = op.name if packet_of(op.name) is not None else op.name.removeprefix("_")
     packet = None if name is None else packet_of(name + ending)
     if packet is not None:
-        try:
-            return resolved(packet, args, {RENAMED.get(k, k): v for k, v in kwargs.items()})
-        except (TypeError, RuntimeError):  # of no overload: an operation that is more, or less, than the kernel of that name
-            pass
-    return private(op, ending), args, kwargs
+        for attempt in attempts:
+            try:
+                return Call(*resolved(packet, *attempt(op, packet, given, named)), which)
+            except (TypeError, RuntimeError):  # of no overload: an operation that is more, or less, than the kernel of that name
+                continue
+    return Call(private(op, ending), args, kwargs) if op.kind in LEAVES else None
+
+
+LEAVES = frozenset(("pointwise", "array", "view"))
+
+
+def _known(packet: Any) -> frozenset[str]:
+    """The names of arguments that some overload has."""
+    return frozenset(a.name for overload in packet._overloads.values() for a in overload._schema.arguments)
+
+
+def _kernels_word(word: str, known: frozenset[str]) -> str:
+    """What a kernel calls a parameter of ours."""
+    return word if word in known else RENAMED.get(word, word)
+
+
+def _as_given(op, packet: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    known = _known(packet)
+    return args, {_kernels_word(word, known): value for word, value in kwargs.items()}
+
+
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+def _by_name(op, packet: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """All arguments by name, without those that the function has and no kernel does, where they say nothing."""
+    if op.variadic is not None:
+        raise TypeError("as many arguments as there are")
+    known = _known(packet)
+    values = Arguments(op).values(args, kwargs)
+    found = {_kernels_word(p, known): v for p, v in zip(op.parameters, values, strict=True)}
+    for parameter, default in op.defaults.items():
+        word = _kernels_word(parameter, known)
+        if word not in known and found.get(word) is default:
+            del found[word]
+    if isinstance(found.get("reduction"), str):
+        found["reduction"] = REDUCTIONS[found["reduction"]]
+    return (), found
 
 
 def _one_list(rest: tuple) -> Any:
@@ -130,7 +183,9 @@ class Private(overloads.OpOverload):
 
 # -- translations ----------------------------------------------------------------------------------------------------------
 
-Translated = tuple[str | None, tuple, dict]
+Translated = (
+    tuple  # the kernel's name, or None where it has none after all; its arguments; and which of its results is meant, if it has more
+)
 TRANSLATED: dict[str, Callable[..., Translated]] = {}
 
 
@@ -172,8 +227,13 @@ def _(op, input: Tensor, dtype, device, strides, non_blocking=False) -> Translat
 
 
 @translation("softmax", "log_softmax")
-def _(op, input: Tensor, dim: int) -> Translated:
-    return f"_{op.short}", (input, dim, False), {}
+def _(op, input: Tensor, dim: int, dtype=None) -> Translated:
+    return (f"_{op.short}", (input, dim, False), {}) if dtype is None else (None, (input, dim, dtype), {})
+
+
+@translation("Tensor.where")
+def _(op, input, condition, other) -> Translated:
+    return "where", (condition, input, other), {}
 
 
 @translation("nn.functional.embedding")
@@ -188,17 +248,30 @@ def _(op, g: Tensor, y: Tensor, dim: int) -> Translated:
 
 @translation("_convolution_of")
 def _(op, input, weight, bias, sizes, stride, padding, dilation, transposed, groups) -> Translated:
-    n = len(stride)
+    mine: Translated = (None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {})
     if any(isinstance(p, tuple | list) for p in padding):  # another amount on each side
-        return None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {}
-    extra = [0] * n
+        return mine
+    lines = zip(input.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
     if transposed:
-        spans = [
-            (size - 1) * s - 2 * p + d * (k - 1) + 1
-            for size, s, p, d, k in zip(input.shape[2:], stride, padding, dilation, weight.shape[2:], strict=True)
-        ]
-        extra = [size - span for size, span in zip(sizes, spans, strict=True)]
+        usual = [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in lines]
+    else:
+        usual = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, s, p, d, k in lines]
+    extra = [size - n for size, n in zip(sizes, usual, strict=True)]
+    if any(extra) and not (transposed and all(0 <= n < max(s, d) for n, s, d in zip(extra, stride, dilation, strict=True))):
+        return mine
     return "convolution", (input, weight, bias, list(stride), list(padding), list(dilation), bool(transposed), extra, groups), {}
+
+
+@translation("_smooth_l1_loss", "_huber_loss")
+def _(op, input, target, **size) -> Translated:
+    return op.name[1:], (input, target, 0), size
+
+
+@translation("_mse_loss", "_soft_margin_loss", "_binary_cross_entropy")
+def _(op, input, target) -> Translated:
+    if op.name == "_binary_cross_entropy":
+        return "binary_cross_entropy", (input, target, None, 0), {}
+    return op.name[1:], (input, target, 0), {}
 
 
 @translation("_add_scaled", "_sub_scaled", "_rsub_scaled")
@@ -299,4 +372,71 @@ def _(op, tensors, dim=0) -> Translated:
 
 @translation("_logsigmoid")
 def _(op, input: Tensor) -> Translated:
-    return "log_sigmoid", (input,), {}
+    return "log_sigmoid_forward", (input,), {}, 0
+
+
+@translation("var", "std", "var_mean", "std_mean")
+def _(op, input: Tensor, dim=None, unbiased=None, keepdim=False, correction=None) -> Translated:
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = int(unbiased)
+    dims = dim if dim is None or isinstance(dim, tuple | list) else [dim]
+    return op.name, (input, dims), {"correction": correction, "keepdim": keepdim}
+
+
+@translation("max", "min")
+def _(op, input: Tensor, *args, **kwargs) -> Translated:
+    other = kwargs.get("other", args[0] if args else None)
+    return (
+        ({"max": "maximum", "min": "minimum"}[op.name], (input, other), {})
+        if isinstance(other, Tensor)
+        else (op.name, (input, *args), kwargs)
+    )
+
+
+@translation("_vector_norm")
+def _(op, input: Tensor, ord, dims, keepdim=False, dtype=None) -> Translated:
+    whole = dims is None or len(dims) == input.dim()
+    return (
+        "linalg_vector_norm",
+        (input, ord, None if whole and not keepdim else list(dims), keepdim),
+        {} if dtype is None else {"dtype": dtype},
+    )
+
+
+@translation("_max_pool2d", "_max_pool3d")
+def _(op, input: Tensor, sizes, kernel, stride, padding, dilation) -> Translated:
+    lines = zip(input.shape[-len(kernel) :], kernel, stride, padding, dilation, strict=True)
+    usual = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in lines]
+    given = input, list(kernel), list(stride), list(padding), list(dilation), list(sizes) != usual
+    return f"{op.name[1:]}_with_indices", given, {}
+
+
+@translation("_adaptive_max_pool2d", "_adaptive_max_pool3d")
+def _(op, input: Tensor, sizes) -> Translated:
+    return op.name[1:], (input, list(sizes)), {}
+
+
+@translation("_adaptive_avg_pool2d_planes", "_adaptive_avg_pool3d_planes")
+def _(op, input: Tensor, small, large) -> Translated:
+    return op.name.removesuffix("_planes"), (input, list(small)), {}
+
+
+@translation("_nll_loss")
+def _(op, input: Tensor, target, weight, ignore_index, reduction, kept) -> Translated:
+    if input.dim() in (1, 2):
+        return "nll_loss_forward", (input, target, weight, REDUCTIONS[reduction], ignore_index), {}, 0
+    if input.dim() == 4:
+        return "nll_loss2d_forward", (input, target, weight, REDUCTIONS[reduction], ignore_index), {}, 0
+    return None, (), {}
+
+
+@translation("argsort")
+def _(op, input: Tensor, dim=-1, descending=False, stable=False) -> Translated:
+    return "sort", (input,), {"stable": stable, "dim": dim, "descending": descending}, 1
+
+
+@translation("_flip")
+def _(op, input: Tensor, dims) -> Translated:
+    return "flip", (input, list(dims)), {}

@@ -46,6 +46,17 @@ def make_wrapper_subclass(
     return made
 
 
+def over_memory(cls: type, data: Tensor, requires_grad: bool, *policies: Any) -> Tensor:
+    """A tensor of this class over the memory of another one, whose class is asked for the geometry; `Tensor.__torch_dispatch__` uses the memory."""
+    with modes.no_grad():
+        plain = data.detach()
+    geometry = data.shape, data.stride(), data.storage_offset()
+    made = make_wrapper_subclass(cls, *geometry, dtype=data.dtype, device=data.device, requires_grad=requires_grad)
+    made.__dict__["_memory"] = plain
+    ask_class_for(made, *policies)
+    return made
+
+
 def _strides(shape: tuple, strides: Any, memory_format: Any) -> tuple[int, ...]:
     if strides is not None:
         return tuple([n.__index__() for n in strides])

@@ -18,6 +18,7 @@ from flambeau.eager.settled import as_array
 from flambeau.kernels import arrays, keeper
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.promotion import promoted
+from flambeau.ops.results import Kept
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 
@@ -251,7 +252,7 @@ def _usual_list(op, values: list, home: type | None) -> tuple | None:
     return dtype, needs, given, home
 
 
-_OPTIONS = {int, float, bool, str, complex, type(None), dict, dtypes.dtype, devices.device}
+_OPTIONS = {int, float, bool, str, complex, type(None), Kept, dtypes.dtype, devices.device}
 
 
 def run(op, by_name: dict[str, Any]):

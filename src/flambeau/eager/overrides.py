@@ -403,7 +403,14 @@ def meet(cls: type[Tensor]) -> None:
 def plain_dispatch(cls, func, types, args=(), kwargs=None):
     """Tensor's own `__torch_dispatch__`: run the operation on the memory that the tensors have."""
     with on_memory():
-        return func(*args, **(kwargs or {}))
+        return func(*_memories(args), **{name: _memories(value) for name, value in (kwargs or {}).items()})
+
+
+def _memories(value: Any) -> Any:
+    """Tensors over memory whose class is asked for the geometry, as plain ones (see dispatch/wrapper.py)."""
+    if isinstance(value, Tensor):
+        return value.__dict__.get("_memory", value)
+    return type(value)(map(_memories, value)) if type(value) in (list, tuple) else value
 
 
 class on_memory:

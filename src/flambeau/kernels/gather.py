@@ -71,7 +71,7 @@ def check(index: Array, size: int, dim: int, kind: int = trespass.INDEX) -> None
         bad = out_of_bounds(index, size)
         if bad is not None:
             raise trespass.error(kind, bad, size, dim)
-    elif arrays.cuda_room.checks_at_once():
+    elif arrays.on_gpu(index) and arrays.cuda_room.checks_at_once():
         arrays.cuda_room.spelled(index, size, dim, kind, False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -25,5 +26,20 @@ class MetaArray:
         self.offset = offset
 
     @property
+    def flags(self) -> Any:
+        """How it lies in memory."""
+        return Flags(self)
+
+    @property
     def nbytes(self) -> int:
         return self.size * self.itemsize
+
+
+class Flags:
+    """What `ndarray.flags` says of a geometry."""
+
+    def __init__(self, array: MetaArray):
+        steps = tuple([s // array.itemsize for s in array.strides]) if array.itemsize else array.strides
+        self.c_contiguous = layout.is_contiguous(array.shape, steps)
+        self.f_contiguous = layout.is_contiguous(array.shape[::-1], steps[::-1])
+        self.fnc = self.f_contiguous and not self.c_contiguous

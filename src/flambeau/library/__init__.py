@@ -15,19 +15,30 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau import import_only
+from flambeau.library import libraries
 from flambeau.library.custom_op import CustomOpDef, custom_op
 from flambeau.library.inference import infer_schema
-from flambeau.library.libraries import Library, _defs, _impls, fallthrough_kernel
-from flambeau.library.libraries import scoped_library as _scoped_library
+from flambeau.library.libraries import Library, fallthrough_kernel
 from flambeau.library.registering import (
-    define, get_ctx, get_kernel, impl, impl_abstract, register_autocast, register_autograd, register_fake, register_kernel,
-    register_torch_dispatch, register_vmap,
+    define,
+    get_ctx,
+    get_kernel,
+    impl,
+    impl_abstract,
+    register_autocast,
+    register_autograd,
+    register_fake,
+    register_kernel,
+    register_torch_dispatch,
+    register_vmap,
 )  # fmt: skip
 
 __all__ = [
     "CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "get_kernel", "impl", "impl_abstract", "infer_schema", "opcheck",
     "register_autocast", "register_autograd", "register_fake", "register_kernel", "register_torch_dispatch", "register_vmap", "triton_op", "wrap_triton",
 ]  # fmt: skip
+
+_impls, _defs, _scoped_library = libraries._impls, libraries._defs, libraries.scoped_library
 
 triton_op, wrap_triton = import_only.functions(
     "torch.library",

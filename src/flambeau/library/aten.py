@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from flambeau.ops import ABOVE, calling
-from flambeau.ops.overloads import OpOverload
+from flambeau.ops.overloads import OpOverload, defined
 from flambeau.ops.results import NamedResult
 from flambeau.ops.schema import Argument, FunctionSchema
 from flambeau.tensor import Tensor
@@ -37,20 +37,34 @@ def runner(overload: OpOverload) -> Callable[..., Any]:
     """The function that does what an overload means, called with the arguments by their names in the schema."""
     from flambeau.library import parts
 
-    if overload.namespace != "aten":
-        raise _nothing(overload)
     found = parts.find(overload)
     if found is not None:
         return found
     function = named(overload)
     if function is None:
+        function = _over_itself(overload)
+        if function is not None:
+            return function
         raise _nothing(overload)
     return Translated(overload._schema, function)
 
 
+def _over_itself(overload: OpOverload) -> Callable | None:
+    """An in-place form that is no method here: computed, and written over the first argument."""
+    name = overload._opname
+    packet = defined("aten", name.removesuffix("_")) if name.endswith("_") else None
+    other = packet and packet._overloads.get(overload._overloadname)
+    if other is None:
+        return None
+    compute, first = runner(other), overload._schema.arguments[0].name
+
+    def run(**bound: Any) -> Any:
+        return bound[first].copy_(compute(**bound))
+
+    return run
+
+
 def _nothing(overload: OpOverload) -> NotImplementedError:
-    if overload.namespace != "aten":
-        return NotImplementedError(f"There were no tensor arguments to this function, or nothing was registered for {overload.name()}")
     return NotImplementedError(
         f"torch.ops.{overload} is a name here, and cannot be called: it is part of another operation, or of a device or layout that Flambeau does not "
         "have. Try the public function that it belongs to"

@@ -40,7 +40,14 @@ def kernel(overload: OpOverload, info: Info, rule_for_vmap: Callable[[], Callabl
     """What runs for the key Autograd: records a node, if a gradient is wanted, and calls the operator below."""
     nodes: dict[Callable | None, Any] = {}  # by the rule for vmap, which may be given later
 
+    views = any(r.alias_info is not None and not r.is_write for r in overload._schema.returns)
+    symbolic = views and any("SymInt" in a.text for a in overload._schema.arguments)
+
     def autograd_impl(*args: Any, **kwargs: Any) -> Any:
+        if symbolic:
+            raise RuntimeError(
+                "Custom ops that are views do not support SymInt. Say int in the schema. If you need a symbolic size, please file an issue."
+            )
         if wants_grad((*args, *kwargs.values())):
             args, kwargs = filled(overload._schema, args, kwargs)
             rule = rule_for_vmap()
@@ -99,7 +106,7 @@ def node(overload: OpOverload, info: Info, rule: Callable | None = None) -> type
                 found = info.backward(ctx, *grads)
             finally:
                 ctx.needs_input_grad = whole
-            return (None, *(found if isinstance(found, tuple) else (found,)))
+            return (None, *_as_many(found if isinstance(found, tuple) else (found,), len(whole) - 1, Generated.__name__))
 
     if rule is not None:
         Generated.vmap = staticmethod(lambda info, in_dims, named, *args: rule(info, in_dims[1:], *args, **named))  # type: ignore[method-assign]
@@ -247,7 +254,9 @@ def _of_values(ctx: Any, call: Any, function: Callable, args: tuple) -> Any:
 
 def _not_directly(name: str) -> Callable:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"NYI: calling supports_tensorlist autograd.Function.{name} directly. You should probably be calling .apply instead")
+        raise NotImplementedError(
+            f"NYI: calling supports_tensorlist autograd.Function.{name} directly. You should probably be calling .apply instead"
+        )
 
     return refuse
 
@@ -278,6 +287,15 @@ def _laid_out(shape: Shape, found: tuple, name: str) -> list:
 # -- operators without a derivative --------------------------------------------------------------------------------------------------------
 
 
+def _as_many(found: tuple, wanted: int, name: str) -> tuple:
+    """As many gradients as there are arguments. An author may leave out those at the end that have none, and give None for more than there are."""
+    if any(g is not None for g in found[wanted:]):
+        raise RuntimeError(
+            f"function {name}Backward returned a gradient different than None at position {wanted + 1}, but the corresponding forward input was not a Variable"
+        )
+    return (*found[:wanted], *[None] * (wanted - len(found)))
+
+
 class WarnNotImplemented(Function):
     """The result of an operator that nobody gave a derivative: backward through it warns, and gives nothing."""
 
@@ -288,6 +306,8 @@ class WarnNotImplemented(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        if fallback_mode == "error":
+            raise RuntimeError(f"{ctx.name}: trying to backprop through it, but no autograd kernel was registered to the Autograd key(s)")
         warnings.warn(
             f"{ctx.name}: an autograd kernel was not registered to the Autograd key(s) but we are trying to backprop through it. This may lead to silently "
             "incorrect behavior: no gradient goes on from here. torch.library.register_autograd gives the operator a derivative",
@@ -296,12 +316,22 @@ class WarnNotImplemented(Function):
         return (None,) * len(ctx.needs_input_grad)
 
 
+fallback_mode = "warn"  # "nothing": results that a kernel did not record are left as they are; "error": backward through them raises
+
+
 def marked(overload: OpOverload, result: Any, inputs: list[Tensor]) -> Any:
     """The results of a kernel that recorded nothing, so that backward through them warns. What it recorded, and its arguments, are left alone."""
+    if fallback_mode == "nothing":
+        return result
     known = {id(t) for t in inputs}
 
     def mark(value: Any) -> Any:
-        if isinstance(value, Tensor) and id(value) not in known and not value.requires_grad and (value.is_floating_point() or value.is_complex()):
+        if (
+            isinstance(value, Tensor)
+            and id(value) not in known
+            and not value.requires_grad
+            and (value.is_floating_point() or value.is_complex())
+        ):
             return WarnNotImplemented.apply(overload.name(), value, *inputs)
         return value
 

@@ -15,23 +15,25 @@ from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.library import aten, kernels
 from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau.ops.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import PLAIN, Tensor
 
 __all__ = ["run"]
+BUILT_IN = ("aten", "prim")
 
 
-def run(overload: OpOverload, args: tuple, kwargs: dict[str, Any]) -> Any:
+def run(op: OpOverload | OpOverloadPacket, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Carry out a call."""
     relevant = (*args, *kwargs.values()) if kwargs else args
-    if modes.special or special_arguments(relevant):
-        if overloads.intercept is not None:
-            result = overloads.intercept(overload, args, kwargs)
-            if result is not NotImplemented:
-                return result
-        if overrides.knows_by_name(relevant):
-            return overrides.call(overload, relevant, args, kwargs)
-    if kernels.registered:
+    special = modes.special or special_arguments(relevant)
+    if special and overrides.knows_by_name(relevant):
+        return overrides.call(op, relevant, args, kwargs)
+    overload = op if isinstance(op, OpOverload) else op._meant(args, kwargs)
+    if special and overloads.intercept is not None and overload not in kernels.registered:
+        result = overloads.intercept(overload, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    if kernels.registered or overload.namespace not in BUILT_IN:
         result = kernels.run(overload, args, kwargs)
         if result is not NotImplemented:
             return result
@@ -51,4 +53,4 @@ def special_arguments(values: tuple) -> bool:
     return False
 
 
-overloads.run, overloads.has_kernel = run, kernels.has
+overloads.run, overloads.has_kernel, overloads.redispatch = run, kernels.has, kernels.redispatch

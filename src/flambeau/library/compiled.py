@@ -1,12 +1,19 @@
 """The names of torch._C that are about operators: schemas and their types, dispatch keys and guards, and a few questions."""
 
+# ruff: noqa: F401 - names are imported to be found here by torch._C
+
 from __future__ import annotations
 
 from typing import Any
 
-from flambeau.library import kernels
+from flambeau.library import autograd, kernels
 from flambeau.library.guards import (
-    AutoDispatchBelowADInplaceOrView, AutoDispatchBelowAutograd, ExcludeDispatchKeyGuard, ForceDispatchKeyGuard, IncludeDispatchKeyGuard, thread,
+    AutoDispatchBelowADInplaceOrView,
+    AutoDispatchBelowAutograd,
+    ExcludeDispatchKeyGuard,
+    ForceDispatchKeyGuard,
+    IncludeDispatchKeyGuard,
+    thread,
 )  # fmt: skip
 from flambeau.library.keys import FULL_AUTOGRAD, DispatchKey, DispatchKeySet
 from flambeau.library.libraries import lookup
@@ -15,8 +22,20 @@ from flambeau.ops.overloads import OpOverload
 from flambeau.ops.schema import Argument, FunctionSchema
 from flambeau.ops.schema import parse as parse_schema
 from flambeau.ops.schema_types import (
-    AnyType, BoolType, ComplexType, DeviceObjType, FloatType, IntType, ListType, NoneType, NumberType, OptionalType, StringType, TensorType,
-    TupleType, Type,
+    AnyType,
+    BoolType,
+    ComplexType,
+    DeviceObjType,
+    FloatType,
+    IntType,
+    ListType,
+    NoneType,
+    NumberType,
+    OptionalType,
+    StringType,
+    TensorType,
+    TupleType,
+    Type,
 )  # fmt: skip
 from flambeau.ops.tags import Tag
 from flambeau.tensor import Tensor
@@ -56,6 +75,25 @@ def _any_output_is_alias_to_input_or_output(args: Any, kwargs: Any, outputs: Any
             return True
         taken.add(place)
     return False
+
+
+def _jit_get_schemas_for_operator(name: str) -> list[FunctionSchema]:
+    """The schemas of all overloads of a name, such as "aten::add"."""
+    namespace, _, short = name.partition("::")
+    packet = overloads.defined(namespace, short)
+    return [] if packet is None else list(packet._schemas.values())
+
+
+def _get_autograd_fallback_mode() -> str:
+    """What happens to results of operators without a derivative: "warn", "nothing" or "error"."""
+    return autograd.fallback_mode
+
+
+def _set_autograd_fallback_mode(mode: str) -> None:
+    """Say what happens to results of operators without a derivative."""
+    if mode not in ("warn", "nothing", "error"):
+        raise RuntimeError(f"expected 'warn', 'nothing' or 'error', found {mode!r}")
+    autograd.fallback_mode = mode
 
 
 def _found(name: str) -> OpOverload:
@@ -111,7 +149,9 @@ def _dispatch_keys(tensor: Tensor) -> DispatchKeySet:
     return DispatchKeySet.of(kernels.Call(kernels.Entry(overloads.aten.alias.default), (tensor,), {}, None).keys())
 
 
-_after_autograd_keyset = DispatchKeySet.of([k.name for k in DispatchKey if k.name not in FULL_AUTOGRAD and k < DispatchKey["ADInplaceOrView"]])
+_after_autograd_keyset = DispatchKeySet.of(
+    [k.name for k in DispatchKey if k.name not in FULL_AUTOGRAD and k < DispatchKey["ADInplaceOrView"]]
+)
 _after_ADInplaceOrView_keyset = _after_autograd_keyset
 
 # What torch._C has of this file.

@@ -93,7 +93,7 @@ class CustomOpDef:
         before = OPDEFS.pop(self._qualname, None)
         if before is not None:
             before._lib._destroy()
-        self._lib = Library(namespace, "FRAGMENT")
+        self._lib: Library = Library(namespace, "FRAGMENT")
         self._define()
         OPDEFS[self._qualname] = self
 
@@ -228,7 +228,7 @@ class CustomOpDef:
         """Give the function that makes results without data, for tensors on the meta device."""
         self._abstract_fn = fn
         entry = kernels.entry(self._opoverload)
-        entry.fake = fakes.FakeImpl(self._opoverload, fn, _source(fn))
+        entry.fake = fakes.FakeImpl(self._opoverload, fn, fakes.source_of(fn))
         return fn
 
     def register_autograd(self, backward: Callable, /, *, setup_context: Callable | None = None) -> None:
@@ -298,11 +298,6 @@ def _memory(tensor: Tensor) -> Any:
         return tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return None
-
-
-def _source(fn: Callable) -> str:
-    code = getattr(inspect.unwrap(fn), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else "?"
 
 
 def opdef_of(op: Any) -> CustomOpDef | None:

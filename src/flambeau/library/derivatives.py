@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.library.parts import FOUND, REDUCTIONS, op, part
+from flambeau.library.loss_parts import REDUCTIONS
+from flambeau.library.parts import FOUND, op, part, product
 from flambeau.ops import ABOVE
 from flambeau.ops.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
@@ -151,16 +152,9 @@ def unfold_backward(grad_in, input_sizes, dim, size, step):
 @part("masked_scatter_backward")
 def masked_scatter_backward(grad_output, mask, sizes):
     picked = grad_output.masked_select(mask.expand(grad_output.shape))
-    made = picked.new_zeros(_count(sizes))
+    made = picked.new_zeros(product(sizes))
     made[: picked.numel()] = picked[: made.numel()]
     return made.view(sizes)
-
-
-def _count(sizes: list[int]) -> int:
-    found = 1
-    for size in sizes:
-        found *= size
-    return found
 
 
 @part("_unsafe_masked_index_put_accumulate")
@@ -302,7 +296,7 @@ def grid_sampler_backward(grad_output, input, grid, interpolation_mode, padding_
 def _to_places(grad_output: Tensor, self: Tensor, indices: Tensor, places: int) -> Tensor:
     """Gradients of a pooling that chose: each goes to where its element came from, counted within the plane."""
     kept = self.shape[: self.dim() - places]
-    flat = grad_output.new_zeros((*kept, _count(list(self.shape[self.dim() - places :]))))
+    flat = grad_output.new_zeros((*kept, product(list(self.shape[self.dim() - places :]))))
     return flat.scatter_add(-1, indices.reshape(*kept, -1), grad_output.reshape(*kept, -1)).view(self.shape)
 
 

@@ -44,7 +44,9 @@ class FakeImplCtx:
                     f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be statically known ints but got SymInt. This is not supported."
                 )
         if min < 0:
-            raise ValueError(f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0: this API can only create sizes.")
+            raise ValueError(
+                f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0: this API can only create sizes."
+            )
         return self._sizes(min, max)
 
     create_unbacked_symint = new_dynamic_size
@@ -63,7 +65,9 @@ thread = Contexts()
 def current() -> FakeImplCtx:
     """The context of the fake implementation that is running."""
     if not thread.stack:
-        raise RuntimeError("get_ctx() can only be called inside a fake implementation, which torch.library.register_fake gives to an operator")
+        raise RuntimeError(
+            "get_ctx() can only be called inside a fake implementation, which torch.library.register_fake gives to an operator"
+        )
     made = thread.stack[-1]
     return made() if callable(made) else made
 
@@ -100,9 +104,7 @@ class FakeImpl:
             return self.func(*args, **kwargs)
 
 
-def source_of(depth: int) -> str:
-    """file:line of a caller."""
-    frame = inspect.currentframe()
-    for _ in range(depth + 1):
-        frame = frame.f_back if frame is not None and frame.f_back is not None else frame
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "?"
+def source_of(fn: Callable) -> str:
+    """file:line of a function."""
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(fn)

@@ -90,6 +90,4 @@ class ForceDispatchKeyGuard(Guard):
     """Calls meet and pass over exactly these keys."""
 
     def __init__(self, included: DispatchKeySet | None = None, excluded: DispatchKeySet | None = None):
-        super().__init__(
-            thread.excluded if excluded is None else excluded.keys, thread.included if included is None else included.keys
-        )
+        super().__init__(thread.excluded if excluded is None else excluded.keys, thread.included if included is None else included.keys)

@@ -6,6 +6,8 @@
 'scale_(Tensor(a0!) x, float factor=2.0, *, SymInt[]? dims=None) -> ()'
 """
 
+# ruff: noqa: UP006, UP007, UP035, UP045 - the keys are the forms in which programs write annotations, old ones too
+
 from __future__ import annotations
 
 import collections.abc
@@ -13,7 +15,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Any, List, Optional, Sequence, Union  # noqa: UP035 - annotations of programs are made with them
+from typing import Any, List, Optional, Sequence, Union
 
 from flambeau import devices, dtypes
 from flambeau.tensor import Tensor
@@ -26,17 +28,20 @@ Number = Union[int, float, bool]
 def _forms(kind: Any, name: str, forms: str) -> dict[Any, str]:
     """A type, and what is made of it: "?" or None, "[]" a list, "?[]" a list of those, "[]?" a list or None."""
     found: dict[Any, str] = {kind: name}
+    made: Any
     if "?" in forms.split():
         found[Optional[kind]] = f"{name}?"
     for form, element in (("[]", kind), ("?[]", Optional[kind])):
-        if form in forms.split():
-            found |= dict.fromkeys([Sequence[element], List[element], collections.abc.Sequence[element], list[element]], f"{name}{form}")
-    if "[]?" in forms.split():
-        lists = (Sequence[kind], List[kind], collections.abc.Sequence[kind], list[kind])
-        found |= dict.fromkeys([Optional[element] for element in lists], f"{name}[]?")
+        for make in LISTS if form in forms.split() else ():
+            made = make[element]
+            found[made] = f"{name}{form}"
+    for make in LISTS if "[]?" in forms.split() else ():
+        made = make[kind]
+        found[Optional[made]] = f"{name}[]?"
     return found
 
 
+LISTS: tuple[Any, ...] = (Sequence, List, collections.abc.Sequence, list)  # typing's are others to Python
 SUPPORTED_PARAM_TYPES: dict[Any, str] = {
     **_forms(Tensor, "Tensor", "? [] ?[]"),
     **_forms(int, "SymInt", "? [] []?"),
@@ -155,7 +160,9 @@ class _Inference:
             return value.name
         if isinstance(value, devices.device):
             return f'"{value}"'
-        self.fail(f"Parameter {name} has an unsupported default value type {type(value)}. A default is None, a number, a text, a dtype or a device.")
+        self.fail(
+            f"Parameter {name} has an unsupported default value type {type(value)}. A default is None, a number, a text, a dtype or a device."
+        )
 
     def returned(self) -> str:
         annotation = self.signature.return_annotation
@@ -186,8 +193,7 @@ def tuple_to_list(kind: Any) -> Any:
     parts = typing.get_args(kind)
     if not parts:
         return list
-    if len(parts) == 1 or len(set(parts)) == 1:
-        return list[parts[0]]
-    if len(parts) == 2 and parts[1] is ...:
-        return list[parts[0]]
-    return list[Union[tuple(parts)]]
+    made: Any = list
+    if len(set(parts)) == 1 or parts[1:] == (...,):
+        return made[parts[0]]
+    return made[Union[tuple(parts)]]

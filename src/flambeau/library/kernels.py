@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.library.guards import Guard, thread
 from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_device
 from flambeau.ops import calling, overloads
 from flambeau.ops.overloads import OpOverload
 from flambeau.ops.tags import is_composite
-from flambeau.tensor import Tensor
+from flambeau.tensor import PLAIN, Tensor
 
 EXPLICIT = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")
 IMPLICIT = "CompositeImplicitAutograd"
@@ -58,6 +59,7 @@ class Entry:
         self.autograd: Any = None  # what register_autograd was given
         self.dispatch_rules: dict[type, Callable] = {}  # of classes and modes with __torch_dispatch__
         self.custom: Any = None  # the CustomOpDef
+        self.report: Callable[[str], Exception | None] | None = None  # what is said where there is no kernel for a device
 
     def own(self, key: str) -> Kernel | None:
         """What was registered for this very key."""
@@ -128,10 +130,13 @@ def has(overload: OpOverload, key: Any) -> bool:
 
 
 def run(overload: OpOverload, args: tuple, kwargs: dict[str, Any], allowed: frozenset[str] | None = None) -> Any:
-    """Carry out a call of an operator that something was registered for; NotImplemented if nothing was. `allowed`: the keys that are left."""
+    """Carry out a call of an operator that a program defined, or registered something for; NotImplemented if it did neither.
+    `allowed`: the keys that are left."""
     found = registered.get(overload)
     if found is None:
-        return NotImplemented
+        if overload.namespace in ("aten", "prim"):
+            return NotImplemented
+        found = entry(overload)
     args, kwargs = calling.normalized(overload._schema, calling.bind(overload._schema, args, kwargs))
     return Call(found, args, kwargs, allowed).run()
 
@@ -160,6 +165,9 @@ class Call:
             return "Meta"
         kinds = {t.device.type for t in self.tensors}
         kinds = kinds - {"cpu"} if len(kinds) > 1 else kinds
+        if not kinds and self.entry.overload.namespace == "aten":
+            given = self.kwargs.get("device")
+            return of_device(devices.device(given).type if given is not None else devices.get_default_device().type)
         return of_device(min(kinds)) if kinds else "Undefined"
 
     def passes(self, key: str) -> bool:
@@ -177,10 +185,20 @@ class Call:
                 return self.mapped()
             if modes.state.autocast is not None:
                 cast = self.cast()
+                if cast is not None and cast.function is fallthrough:
+                    from flambeau.library.autocasting import suspended
+
+                    with suspended():
+                        return self.recorded()
                 if cast is not None:
                     return cast(self.keys(), self.args, self.kwargs)
         for key in ("TESTING_ONLY_GenericMode", "TESTING_ONLY_GenericWrapper"):
-            if key in thread.included and not self.passes(key) and (own := self.entry.own(key)) is not None and own.function is not fallthrough:
+            if (
+                key in thread.included
+                and not self.passes(key)
+                and (own := self.entry.own(key)) is not None
+                and own.function is not fallthrough
+            ):
                 return own(self.keys(), self.args, self.kwargs)
         return self.recorded()
 
@@ -200,8 +218,7 @@ class Call:
         for device in modes.state.autocast.active:
             key = f"Autocast{of_device(device)}"
             if of_device(device) == self.device and not self.passes(key):
-                own = self.entry.own(key)
-                return own if own is None or own.function is not fallthrough else None
+                return self.entry.own(key)
         return None
 
     def recorded(self) -> Any:
@@ -222,6 +239,16 @@ class Call:
         overload = self.entry.overload
         if overloads.intercept is not None and overload.namespace != "aten" and modes.special and not self.passes("Python"):
             result = overloads.intercept(overload, self.args, self.kwargs)
+            if result is not NotImplemented:
+                return result
+        if (
+            overload.namespace != "aten"
+            and (modes.special or any(type(t) not in PLAIN for t in self.tensors))
+            and not self.passes("Python")
+        ):
+            from flambeau.library import asked
+
+            result = asked.ask(self.entry, self.args, self.kwargs)
             if result is not NotImplemented:
                 return result
         for key in ("ADInplaceOrView", "ZeroTensor", "Negative", "Conjugate", "BackendSelect"):
@@ -261,6 +288,9 @@ class Call:
     def nothing(self) -> Exception:
         """Nobody is there to compute it."""
         name, custom = self.entry.overload.name(), self.entry.custom
+        own = None if self.entry.report is None else self.entry.report(self.device)
+        if own is not None:
+            return own
         if self.device == "Undefined":
             return NotImplementedError(
                 f"There were no tensor arguments to this function (e.g., you passed an empty list of Tensors), but no fallback function is registered "

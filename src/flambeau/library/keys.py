@@ -10,7 +10,24 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any
 
-BACKENDS = ("CPU", "CUDA", "HIP", "XLA", "MPS", "IPU", "XPU", "HPU", "VE", "Lazy", "MTIA", "MAIA", "PrivateUse1", "PrivateUse2", "PrivateUse3", "Meta")
+BACKENDS = (
+    "CPU",
+    "CUDA",
+    "HIP",
+    "XLA",
+    "MPS",
+    "IPU",
+    "XPU",
+    "HPU",
+    "VE",
+    "Lazy",
+    "MTIA",
+    "MAIA",
+    "PrivateUse1",
+    "PrivateUse2",
+    "PrivateUse3",
+    "Meta",
+)
 LISTED = f"""
 Undefined {" ".join(BACKENDS)} QuantizedCPU QuantizedCUDA SparseCPU SparseCUDA SparseCsrCPU SparseCsrCUDA NestedTensorCPU NestedTensorCUDA
 BackendSelect Python Conjugate Negative ZeroTensor ADInplaceOrView AutogradOther {" ".join(["Autograd" + b for b in BACKENDS])} AutogradNestedTensor
@@ -20,7 +37,7 @@ Autograd CompositeImplicitAutograd CompositeImplicitAutogradNestedTensor Composi
 FuncTorchBatchedDecomposition Dense Quantized Sparse SparseCsr NestedTensor AutogradFunctionality
 """.split()  # fmt: skip
 
-DispatchKey: Any = IntEnum("DispatchKey", LISTED, start=0)
+DispatchKey: Any = IntEnum("DispatchKey", LISTED, start=0)  # type: ignore[misc]
 DispatchKey.__doc__ = "For whom a kernel is."
 DispatchKey.__module__ = __name__
 

@@ -55,8 +55,10 @@ class Library:
             _open(ns, self._where)
         self._op_defs: set[str] = set()
         self._op_impls: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
-        self._finalizer = weakref.finalize(self, _take_back, self._undo, self._op_impls, self._op_defs, ns if kind == "DEF" else None)
+        self._undo: list[Callable[[], Any]] = []
+        self._finalizer = weakref.finalize(
+            self, _take_back, self._undo, _impls, self._op_impls, _defs, self._op_defs, ns if kind == "DEF" else None
+        )
 
     def __repr__(self) -> str:
         return f"Library(kind={self.kind}, ns={self.ns}, dispatch_key={self.dispatch_key})>"
@@ -66,7 +68,9 @@ class Library:
         if alias_analysis not in ("", "FROM_SCHEMA", "CONSERVATIVE"):
             raise RuntimeError(f"Invalid alias_analysis type {alias_analysis}")
         if self.kind == "IMPL":
-            raise RuntimeError(f"def({schema!r}): Cannot define an operator inside of an IMPL library. Make one of kind 'DEF' or 'FRAGMENT'")
+            raise RuntimeError(
+                f"def({schema!r}): Cannot define an operator inside of an IMPL library. Make one of kind 'DEF' or 'FRAGMENT'"
+            )
         read = parse_schema(schema)
         if "::" in read.name and read.name.rpartition("::")[0] != self.ns:
             raise RuntimeError(
@@ -159,7 +163,7 @@ class Library:
 
     def _register_fake(self, op_name: Any, fn: Callable, _stacklevel: int = 1, *, allow_override: bool = True) -> None:
         """Say what an operator's results look like without data."""
-        source = fakes.source_of(_stacklevel + 1)
+        source = fakes.source_of(fn)
         name = self._name_of(op_name if isinstance(op_name, str) else op_name.name())
         overload = lookup(name)
         if overload is None:
@@ -199,7 +203,12 @@ def parse_schema(text: str) -> Any:
     try:
         return parse(text)
     except RuntimeError as problem:
-        for wrong, right in (("int64_t", "`SymInt` or `int`"), ("int32_t", "`SymInt` or `int`"), ("double", "`float`"), ("std::string", "`str`")):
+        for wrong, right in (
+            ("int64_t", "`SymInt` or `int`"),
+            ("int32_t", "`SymInt` or `int`"),
+            ("double", "`float`"),
+            ("std::string", "`str`"),
+        ):
             if f"type specifier {wrong!r}" in str(problem):
                 raise RuntimeError(f"{problem}\n{wrong} is a type of C++. Use {right}") from None
         raise
@@ -209,7 +218,9 @@ def _check_fake(entry: kernels.Entry, name: str, allow_override: bool) -> None:
     if entry.fake is not None and not allow_override:
         raise RuntimeError(f"register_fake(...): the operator {name} already has an fake impl registered at {entry.fake.source}.")
     if entry.own("Meta") is not None and not allow_override:
-        raise RuntimeError(f"register_fake(...): the operator {name} already has an DispatchKey::Meta implementation, {entry.own('Meta').where}")  # type: ignore[union-attr]
+        raise RuntimeError(
+            f"register_fake(...): the operator {name} already has an DispatchKey::Meta implementation, {entry.own('Meta').where}"
+        )  # type: ignore[union-attr]
     if entry.own(kernels.IMPLICIT) is not None:
         raise RuntimeError(
             f"register_fake(...): the operator {name} already has an implementation for this device type via a registration to "
@@ -272,10 +283,10 @@ def _unregister(name: str, key: str, kernel: kernels.Kernel) -> None:
         overriding.end(overload)
 
 
-def _take_back(undo: list, impls: set[str], defs: set[str], opened: str | None) -> None:
+def _take_back(undo: list, all_impls: set[str], impls: set[str], all_defs: set[str], defs: set[str], opened: str | None) -> None:
     """What happens when a library goes."""
-    _impls.difference_update(impls)
-    _defs.difference_update(defs)
+    all_impls.difference_update(impls)
+    all_defs.difference_update(defs)
     for step in reversed(undo):
         step()
     undo.clear()

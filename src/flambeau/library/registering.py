@@ -27,7 +27,9 @@ def _name_of(op: Op, what: str) -> str:
         return op.name()
     if isinstance(op, str):
         return op
-    raise ValueError(f"{what}({op!r}): got unexpected type for op: {type(op)}. An operator is its name, an OpOverload, or what custom_op gave")
+    raise ValueError(
+        f"{what}({op!r}): got unexpected type for op: {type(op)}. An operator is its name, an OpOverload, or what custom_op gave"
+    )
 
 
 def _library(name: str, lib: Library | None, kind: str = "FRAGMENT") -> Library:
@@ -43,7 +45,9 @@ def _overload(name: str) -> OpOverload:
     found = lookup(name)
     if found is None:
         namespace, _, short = name.partition("::")
-        raise AttributeError(f"'_OpNamespace' '{namespace}' object has no attribute '{short}': define the operator before something is registered for it")
+        raise AttributeError(
+            f"'_OpNamespace' '{namespace}' object has no attribute '{short}': define the operator before something is registered for it"
+        )
     return found
 
 
@@ -62,7 +66,9 @@ def define(qualname: Any, schema: Any = None, *, lib: Library | None = None, tag
         raise ValueError(f"define(qualname, schema): expected qualname to be instance of str, got {type(qualname)}")
     namespace, separator, name = qualname.rpartition("::")
     if not separator:
-        raise ValueError(f"Expected `qualname` to be of the form 'namespace::name', but got {qualname!r}. The qualname passed has no namespace")
+        raise ValueError(
+            f"Expected `qualname` to be of the form 'namespace::name', but got {qualname!r}. The qualname passed has no namespace"
+        )
     if not isinstance(schema, str) or not schema.lstrip().startswith("("):
         raise ValueError(f'define(qualname, schema, ...): expected schema to look like e.g. "(Tensor x) -> Tensor" but got "{schema}"')
     return _library(f"{namespace}::{name}", lib).define(name + schema, alias_analysis="", tags=tags)
@@ -108,7 +114,9 @@ def _keys(types: str | Iterable[str], keys_too: bool) -> list[str]:
     return sorted(found)
 
 
-def register_kernel(op: Op, device_types: str | Iterable[str] | None, func: Callable | None = None, /, *, lib: Library | None = None) -> Any:
+def register_kernel(
+    op: Op, device_types: str | Iterable[str] | None, func: Callable | None = None, /, *, lib: Library | None = None
+) -> Any:
     """Implement an operator for devices, or for all if None."""
     custom = opdef_of(op)
     if custom is not None:
@@ -121,7 +129,7 @@ def register_fake(
     op: Op, func: Callable | None = None, /, *, lib: Library | None = None, _stacklevel: int = 1, allow_override: bool = True
 ) -> Any:  # fmt: skip
     """Say what an operator's results look like without data; without the function, a decorator."""
-    name, source = _name_of(op, "register_fake"), fakes.source_of(_stacklevel)
+    name = _name_of(op, "register_fake")
 
     def register(function: Callable) -> Callable:
         custom = opdef_of(op)
@@ -129,9 +137,6 @@ def register_fake(
             custom.register_fake(function)
         else:
             _library(name, lib)._register_fake(name, function, allow_override=allow_override)
-        entry = kernels.registered.get(_overload(name))
-        if entry is not None and entry.fake is not None:
-            entry.fake.source = source
         return function
 
     return register if func is None else register(func)
@@ -224,7 +229,9 @@ def get_kernel(op: Op, dispatch_key: Any) -> SafeKernelFunction:
 
     key = named(dispatch_key)
     entry = kernels.registered.get(overload)
-    found = None if entry is None else entry.for_autograd(key.removeprefix("Autograd")) if key.startswith("Autograd") else entry.for_device(key)
+    found = (
+        None if entry is None else entry.for_autograd(key.removeprefix("Autograd")) if key.startswith("Autograd") else entry.for_device(key)
+    )
     if found is None and not (overload.namespace == "aten" and kernels.has(overload, key)):
         raise RuntimeError(f"no kernel for {key} for {name}")
     return SafeKernelFunction(overload, found)
@@ -266,4 +273,6 @@ def is_functional(overload: OpOverload) -> bool:
 
 def _refuse_named_tensors(overload: OpOverload, what: str) -> None:
     if any(a.kwarg_only and is_tensors(a.type) for a in overload._schema.arguments):
-        raise NotImplementedError(f"{what} with kwarg-only Tensor args. In the original definition of the op, please make your tensors not kwarg-only.")
+        raise NotImplementedError(
+            f"{what} with kwarg-only Tensor args. In the original definition of the op, please make your tensors not kwarg-only."
+        )

@@ -35,7 +35,9 @@ def run(entry: Entry, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 def _apply(entry: Entry, rule: Callable | None, args: tuple, kwargs: dict[str, Any]) -> Any:
     if any(True for _ in tensors_of(kwargs.values())):
-        raise NotImplementedError(f"{entry.overload}: kwarg-only Tensor args are not supported inside vmap. Let the operator take them by position")
+        raise NotImplementedError(
+            f"{entry.overload}: kwarg-only Tensor args are not supported inside vmap. Let the operator take them by position"
+        )
     level = level_of(list(tensors_of(args)))
     lifted = trees.mapped(lambda a: lift(a, level) if isinstance(a, Tensor) else a, args)
     values = trees.mapped(lambda a: a.value if isinstance(a, Tensor) else a, lifted)
@@ -65,5 +67,3 @@ def _one_by_one(entry: Entry, values: tuple, in_dims: Any, kwargs: dict[str, Any
     if not rows or any(r is None for r in rows):
         return None, None
     return trees.mapped(lambda *column: OPS["stack"](list(column)) if isinstance(column[0], Tensor) else column[0], *rows), 0
-
-

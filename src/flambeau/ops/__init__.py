@@ -1,6 +1,7 @@
 """Every operation, declared once. Importing this room fills `OPS` with those that most programs use; the others come when asked for."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from flambeau.ops.contents import AT_ONCE, SUBJECTS, load
@@ -24,6 +25,10 @@ loaded_libraries: set[str] = set()  # libraries of compiled operators: there can
 
 def load_library(path: str) -> None:
     """PyTorch loads operators compiled against it from a shared library."""
+    from pathlib import Path
+
+    if not Path(path).exists():
+        raise OSError(f"Could not load this library: {path}: there is no such file")
     raise NotImplementedError(
         f"torch.ops.load_library({str(path)!r}): a library of compiled operators is made for PyTorch's C++, of which Flambeau has none. "
         "torch.library.custom_op makes an operator of a Python function, which may call compiled code through ctypes, cffi or pybind11"
@@ -39,9 +44,7 @@ def __getattr__(name: str):
         return LIBRARIES[name](name)
     if name == "higher_order":
         return ABOVE["higher_order"]()
-    from flambeau.ops.overloads import namespace_of
-
-    found = globals()[name] = namespace_of(name)
+    found = globals()[name] = import_module(f"{__name__}.overloads").namespace_of(name)
     return found
 
 

@@ -8,11 +8,13 @@ def anywhere(mask) -> bool:
 
     Of a tensor without data nothing is known: it is taken to hold what is usual, and nothing that is wrong."""
     mask = of_all_samples(mask)
+    if hasattr(mask, "fake_mode"):
+        return False
     return not mask.is_meta and bool(mask.any().item())
 
 
 def of_all_samples(tensor):
     """The tensor itself; inside vmap, the one that holds all samples."""
-    while hasattr(tensor._array, "as_tensor"):
+    while hasattr(tensor._array, "as_tensor") and not hasattr(tensor._array, "owner"):  # the latter answers for itself
         tensor = tensor._array.value
     return tensor

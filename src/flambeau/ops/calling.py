@@ -10,7 +10,7 @@ flambeau.ops.calling.Mismatch: my::f() is missing value for argument 'x'. Declar
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def convert(kind: Type, value: Any, loose: bool = False) -> Any:
 
 
 def _list(kind: ListType, value: Any, loose: bool) -> Any:
-    if isinstance(value, list | tuple) and not isinstance(value, str):
+    if isinstance(value, list | tuple) or (isinstance(value, Sequence) and not isinstance(value, str | bytes)):
         found = [convert(kind.element, v) for v in value]
         return WRONG if any(v is WRONG for v in found) else found
     if kind.size and kind.element.kind() in ("IntType", "SymIntType", "FloatType", "BoolType"):

@@ -20,6 +20,7 @@ from flambeau.kernels.classes import flat_target
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
+from flambeau.ops.results import Kept
 from flambeau.ops.scattering import check_tensor
 
 INT64 = dtypes.int64.numpy
@@ -149,7 +150,7 @@ def cross_entropy(
     check_target("cross_entropy", input, target, weight)
     if label_smoothing and weight is not None:
         return _smoothed(input, target, weight, ignore_index, reduction, float(label_smoothing))
-    return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), {})
+    return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), Kept())
 
 
 def _usual(x, target):
@@ -199,7 +200,7 @@ def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
     """Both at once, smoothing and weights: every class's share of the target is weighed, the mean is that of the targets' weights."""
     dim = 1 if input.dim() > 1 else 0
     logs = input.log_softmax(dim)
-    hit = _nll_loss(logs, target, weight, ignore_index, "sum" if reduction == "mean" else reduction, {})
+    hit = _nll_loss(logs, target, weight, ignore_index, "sum" if reduction == "mean" else reduction, Kept())
     even = -(logs * weight.reshape((-1, *(1,) * (input.dim() - 1 - dim)))).sum(dim)
     labels = target.to(dtypes.int64).reshape(even.shape)
     even = even.masked_fill(labels == ignore_index, 0)
@@ -324,7 +325,7 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     check_tensor("nll_loss_nd", "target", target)
     _notice_nll(input)
     check_target("nll_loss", input, target, weight)
-    return _nll_loss(input, target, weight, ignore_index, reduction, {})
+    return _nll_loss(input, target, weight, ignore_index, reduction, Kept())
 
 
 def _usual_nll(x, target):

@@ -20,6 +20,7 @@ from flambeau.kernels import arrays
 from flambeau.kernels.reduce import dense
 from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced
+from flambeau.ops.results import Kept
 from flambeau.ops.scattering import check_tensor
 
 
@@ -156,7 +157,7 @@ def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reducti
         log_probs = log_probs.unsqueeze(1)
     times, lengths = _lengths("input_lengths", input_lengths), _lengths("target_lengths", target_lengths)
     _check(log_probs, targets, times, lengths, blank)
-    loss = _ctc_loss(log_probs, _texts(targets, lengths, log_probs.shape[2]), times, lengths, int(blank), bool(zero_infinity), {})
+    loss = _ctc_loss(log_probs, _texts(targets, lengths, log_probs.shape[2]), times, lengths, int(blank), bool(zero_infinity), Kept())
     if reduction == "mean":
         return (loss / loss.new_tensor(lengths).clamp_min(1)).mean()
     return loss.squeeze(0) if single and reduction == "none" else reduced(loss, reduction)

@@ -24,8 +24,8 @@ from flambeau.ops.tags import Tag, of_aten
 # result, or NotImplemented to go on. Whoever carries operations out in another way (__torch_dispatch__) sets it.
 intercept: Callable[[OpOverload, tuple, dict[str, Any]], Any] | None = None
 
-# How overloads run: run(overload, args, kwargs), put here by the room that has the functions when it is first needed (`ABOVE` says which).
-run: Callable[[OpOverload, tuple, dict[str, Any]], Any] | None = None
+# How overloads and packets run: run(overload or packet, args, kwargs), put here by the room that has the functions when it is first needed (`ABOVE` says which).
+run: Callable[[Any, tuple, dict[str, Any]], Any] | None = None
 
 
 class OpOverload:
@@ -61,6 +61,8 @@ class OpOverload:
     @property
     def _op(self) -> OpOverload:
         return self
+
+    _handle = _op
 
     @property
     def tags(self) -> list[Tag]:
@@ -111,9 +113,13 @@ def _no_kernels(overload: OpOverload, key: Any) -> bool:
     return False
 
 
+def _whole(overload: OpOverload, keys: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    return overload(*args, **kwargs)
+
+
 # The room that runs overloads puts its own here.
 has_kernel: Callable[[OpOverload, Any], bool] = _no_kernels
-redispatch: Callable[[OpOverload, Any, tuple, dict[str, Any]], Any] = lambda overload, keys, args, kwargs: overload(*args, **kwargs)
+redispatch: Callable[[OpOverload, Any, tuple, dict[str, Any]], Any] = _whole
 
 
 class OpOverloadPacket:
@@ -166,8 +172,11 @@ class OpOverloadPacket:
         raise AttributeError(f"The underlying op of '{self}' has no overload name '{name}'. There are: {there}")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        overload = next(iter(self._overloads.values())) if len(self._overloads) == 1 else choose(self, args, kwargs)[0]
-        return overload(*args, **kwargs)
+        return (run or _runner())(self, args, kwargs)
+
+    def _meant(self, args: tuple, kwargs: dict[str, Any]) -> OpOverload:
+        """The overload for these arguments."""
+        return next(iter(self._overloads.values())) if len(self._overloads) == 1 else choose(self, args, kwargs)[0]
 
     def __hash__(self) -> int:
         return hash(self._qualified_op_name)

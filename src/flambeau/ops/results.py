@@ -36,6 +36,13 @@ class NamedResult(tuple):
         return _again, (type(self).__name__, self._fields, tuple(self))
 
 
+class Kept(dict):
+    """What an operation keeps for its derivative beside its result: one object, whoever carries the operation out. (A plain dictionary is a
+    container, which those who look for tensors take apart and make anew.)"""
+
+    __slots__ = ()
+
+
 def named_result(name: str, fields: str | tuple[str, ...]) -> type[NamedResult]:
     """The type of the results of one operation; the same type for the same name.
 

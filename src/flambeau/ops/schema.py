@@ -381,7 +381,9 @@ class Reader:
         if self.kind == "string":
             return _text_of(self.step())
         if self.kind == "number":
-            return self.number(what, self.step())
+            first = self.number(what, self.step())
+            self.take("+")
+            return first + complex(self.step()) if what == "ComplexType" and self.token.endswith("j") else first
         if self.kind == "name":
             return self.word(self.token, what)
         self.fail(f"expected number, text or word (a default for {kind.word}) but found {self.shown()}")

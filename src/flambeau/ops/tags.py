@@ -58,7 +58,9 @@ def _of_aten() -> dict[str, list[Tag]]:
 
 def is_composite(schema: FunctionSchema) -> bool:
     """Whether an operator of PyTorch's is made of others, which know their derivatives."""
-    return schema.name.removeprefix("aten::") + (schema.overload_name and f".{schema.overload_name}") in _listed()["CompositeImplicitAutograd"]
+    return (
+        schema.name.removeprefix("aten::") + (schema.overload_name and f".{schema.overload_name}") in _listed()["CompositeImplicitAutograd"]
+    )
 
 
 def of_aten(schema: FunctionSchema) -> list[Tag]:
