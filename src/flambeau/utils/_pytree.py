@@ -14,6 +14,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from flambeau.batching import trees
 from flambeau.ops.results import NamedResult
 
 PyTree = Any
@@ -89,7 +90,7 @@ class NodeDef(NamedTuple):
     flatten_with_keys_fn: Callable | None = None
 
 
-SUPPORTED_NODES: dict[type, NodeDef] = {}
+SUPPORTED_NODES: dict[type, NodeDef] = trees.REGISTERED
 
 
 def register_pytree_node(
