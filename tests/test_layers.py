@@ -37,6 +37,7 @@ FLOORS: dict[str, int] = {
             "_ops",
             "_subclasses",
             "_dynamo",
+            "_functorch",
             "_higher_order_ops",
             "_jit_internal",
             "accelerator",
@@ -70,6 +71,7 @@ EXCEPTIONS = {
         "nn/parallel/distributed.py",
         "distributed",
     ): "the path by which programs import DistributedDataParallel, which lives with process groups",
+    ("ao/quantization/fx/_decomposed.py", "library"): "the operators that PyTorch makes when this file is imported",
     ("kernels/generate.py", "ops"): "the program that prints the C of all kernels asks the declarations for them; only the build runs it",
 }
 

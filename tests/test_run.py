@@ -239,14 +239,14 @@ def test_modules_of_torch_run_as_programs(tmp_path):
 ASKING = """
 import importlib.metadata, importlib.util, json
 found = {}
-for name in ("sound", "attentive", "attentive_kernels", "unlisted", "plain", "mine", "torchvision", "numpy"):
+for name in ("sound", "attentive", "attentive_kernels", "unlisted", "strict", "plain", "mine", "torchvision", "numpy", "lenient"):
     try:
         module = __import__(name)
         found[name] = [True]
     except ImportError as problem:
         found[name] = [False, type(problem).__name__, str(problem)]
     found[name].append(importlib.util.find_spec(name) is not None)
-for name in ("sound", "Attentive", "plain"):
+for name in ("sound", "Attentive", "plain", "lenient", "strict"):
     try:
         found[name + " version"] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -255,8 +255,19 @@ print(json.dumps(found))
 """
 
 
+LOADING = """
+import torch
+for library in ["_C.so"]:
+    try:
+        torch.ops.load_library(library)
+    except Exception as problem:
+        {then}
+"""
+
+
 def test_packages_compiled_for_pytorch_look_absent(tmp_path):
-    """What is linked against libtorch is neither found nor imported under the alias, whoever made it; everything else is as before."""
+    """What is linked against libtorch is neither found nor imported under the alias, whoever made it; everything else is as before, and what
+    says itself that it can do without its compiled operators is there."""
     torch = pytest.importorskip("torch")
     import numpy._core._multiarray_umath as other
 
@@ -266,6 +277,8 @@ def test_packages_compiled_for_pytorch_look_absent(tmp_path):
         site / "sound": ["sound/_C.so", bound],
         site / "attentive": ["attentive_kernels.so", bound],  # beside the package
         site / "unlisted": ["unlisted/inner/_C.so", bound],  # no distribution says which files there are
+        site / "lenient": ["lenient/_C.so", bound],
+        site / "strict": ["strict/_C.so", bound],
         site / "plain": ["plain/_C.so", free],
         program / "mine": ["mine/_C.so", bound],  # the program's own: it may do without
     }
@@ -279,14 +292,39 @@ def test_packages_compiled_for_pytorch_look_absent(tmp_path):
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.name}\nVersion: 1.5\n")
             (info / "RECORD").write_text(f"{package.name}/__init__.py,,\n{path},sha256=x,1\n")
+    (site / "lenient" / "__init__.py").write_text(LOADING.format(then="missing = str(problem)"))
+    (site / "strict" / "__init__.py").write_text(LOADING.format(then="raise ImportError(str(problem))"))
     (program / "ask.py").write_text(ASKING)
     done = start(*FLAMBEAU_RUN, "ask.py", cwd=program, env={"PYTHONPATH": f"{SOURCES}{os.pathsep}{site}"})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    for name in ("sound", "attentive", "attentive_kernels", "unlisted"):
+    for name in ("sound", "attentive", "attentive_kernels", "unlisted", "strict"):
         imported, problem, words, present = found[name]
         assert (imported, problem, present) == (False, "ModuleNotFoundError", False)
         assert f"{name} is compiled for PyTorch" in words and ".so needs libtorch" in words
-    for name in ("plain", "mine", "torchvision", "numpy"):
+    for name in ("plain", "mine", "torchvision", "numpy", "lenient"):
         assert found[name] == [True, True]
-    assert [found[f"{name} version"] for name in ("sound", "Attentive", "plain")] == [None, None, "1.5"]
+    assert [found[f"{name} version"] for name in ("sound", "Attentive", "strict", "plain", "lenient")] == [None, None, None, "1.5", "1.5"]
+
+
+def test_who_can_do_without_compiled_operators(tmp_path):
+    """A package that imports its extension module, or loads it outside of a try, or lets the error through, cannot."""
+    from flambeau.compat.linked import can_do_without
+
+    load, forgiven = "torch.ops.load_library('_C.so')", "try:\n    {}\nexcept Exception:\n    pass\n"
+    texts = {
+        forgiven.format(load): True,
+        "try:\n    for f in []:\n        try:\n            " + load + "\n        except Exception as e:\n            log(e)\nexcept ImportError:\n    pass": True,
+        forgiven.format("from . import _C"): False,  # who knows what is in it
+        forgiven.format(load) + "from . import _C\n": False,
+        forgiven.format(load) + load: False,
+        load: False,
+        forgiven.format(load).replace("Exception", "OSError"): False,  # not what is raised
+        forgiven.format(load).replace("pass", "raise"): False,
+        "": False,
+        "def (load_library": False,
+    }
+    for text, without in texts.items():
+        (tmp_path / "__init__.py").write_text(text)
+        assert can_do_without(str(tmp_path / "__init__.py"), "/site/package/_C.abi3.so") is without, text
+    assert not can_do_without(None, "x.so") and not can_do_without(str(tmp_path / "none.py"), "x.so")

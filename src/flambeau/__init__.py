@@ -37,7 +37,7 @@ from flambeau.ops.formats import channels_last, channels_last_3d, contiguous_for
 from flambeau.tensor import Size, Tensor
 from flambeau.queries import (
     broadcast_shapes, detach, get_device, is_complex, is_conj, is_distributed, is_floating_point, is_inference, is_neg, is_nonzero,
-    is_same_size, is_signed, is_tensor, numel,
+    is_same_size, is_signed, is_tensor, numel, _has_compatible_shallow_copy_type,
 )  # fmt: skip
 from flambeau.typed_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage
 from flambeau.untyped_storage import UntypedStorage, is_storage
@@ -91,8 +91,9 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 # -- rooms that are imported when asked for ------------------------------------------------------------------------
 
 _ROOMS = frozenset({
-    "_C", "_custom_op", "_custom_ops", "_functorch", "_library", "_ops", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
-    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nn", "onnx", "ops", "optim", "overrides", "profiler", "quasirandom", "return_types", "serialization",
+    "_C", "_custom_op", "_custom_ops", "_library", "_ops", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
+    "_functorch", "_guards", "_inductor", "_prims_common",
+    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides", "profiler", "quasirandom", "return_types", "serialization",
     "signal", "sparse", "special",
     "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
     "accelerator", "ao", "functional", "quantization", "torch_version",
@@ -109,6 +110,7 @@ _LATER = {name: home for home, names in {
         _check_with""",
     "control_flow": "cond while_loop",
     "accelerator": "get_device_module",
+    "dtypes": "int1 int2 int3 int4 int5 int6 int7 quint2x4 quint4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7",
     "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "numbered_losses": """binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
         poisson_nll_loss triplet_margin_loss""",
@@ -119,6 +121,7 @@ _LATER = {name: home for home, names in {
     "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
     "ranges": "arange linspace logspace range",
     "script_object": "ScriptObject",
+    "untyped_storage": "StorageBase",
     "determinism": """are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic_algorithms_warn_only_enabled
         set_deterministic_debug_mode use_deterministic_algorithms""",
     "settings": """get_float32_matmul_precision get_num_interop_threads get_num_threads is_warn_always_enabled set_float32_matmul_precision

@@ -7,6 +7,8 @@ import pickle
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from flambeau.factories import empty
@@ -57,6 +59,29 @@ def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Iterator[list[T
 def _element_size(dtype) -> int:
     """Bytes of one element."""
     return dtype.itemsize
+
+
+def _get_available_device_type() -> str | None:
+    """The kind of accelerator that there is; None where there is only the CPU."""
+    return "cuda" if _get_device_module("cuda").is_available() else None
+
+
+def _get_device_module(device_type: str) -> ModuleType:
+    """torch.cuda for "cuda", and so on. RuntimeError for a kind of device that has no module."""
+    try:
+        return import_module(f"flambeau.{device_type}")
+    except ModuleNotFoundError:
+        raise RuntimeError(
+            f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'. Try 'cuda' or 'cpu'"
+        ) from None
+
+
+def _set_obj_state(obj: Any, state: Any) -> Any:
+    """Give an object the attributes, or (attributes, slots), of another."""
+    attributes, slots = state if isinstance(state, tuple) and len(state) == 2 else (state, None)
+    for name, value in [*(attributes or {}).items(), *(slots or {}).items()]:
+        setattr(obj, name, value)
+    return obj
 
 
 class ExceptionWrapper:

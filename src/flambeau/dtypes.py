@@ -100,7 +100,13 @@ class named(dtype):
     def __init__(self, name: str, category: int = FLOAT, itemsize: int = 1):
         self.name, self.category, self.itemsize, self._aliases = name, category, itemsize, ()
         self.is_floating_point, self.is_complex = category == FLOAT, category == COMPLEX
-        self.is_signed = True
+
+    @property
+    def is_signed(self):
+        """Whether its numbers may be below zero. RuntimeError for quantized numbers: the integers may have a sign, and what they stand for always has."""
+        if self.category == QUANTIZED:
+            raise RuntimeError(f"is_signed is not supported for quantized dtypes, found {self}")
+        return not self.name.startswith("uint")
 
     @property
     def numpy(self):
@@ -117,9 +123,9 @@ def refuse_unmade(given) -> None:
         how = f"torch.quantize_per_tensor(x, scale, zero_point, {given})"
         raise NotImplementedError(f"tensors of {given} have a scale and a zero point, and are made by {how}")
     if isinstance(given, named):
-        raise NotImplementedError(
-            f"there are no tensors of {given} in Flambeau yet. Try {'torch.complex64' if given.is_complex else 'torch.bfloat16, or torch.quantize_per_tensor'}"
-        )
+        floats = "torch.complex64" if given.is_complex else "torch.bfloat16, or torch.quantize_per_tensor"
+        instead = "torch.uint8, with several numbers packed into a byte" if given.category in (INTEGER, QUANTIZED) else floats
+        raise NotImplementedError(f"there are no tensors of {given} in Flambeau yet. Try {instead}")
 
 
 float64 = dtype("float64", np.float64, FLOAT, ("double",))
@@ -145,6 +151,11 @@ float8_e5m2fnuz = float8("float8_e5m2fnuz", (-57344.0, 57344.0, 0.125, 2.0**-15)
 float8_e8m0fnu = float8("float8_e8m0fnu", (2.0**-127, 2.0**127, 1.0, 2.0**-127))
 FLOAT8 = (float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu)
 float4_e2m1fn_x2, complex32 = named("float4_e2m1fn_x2"), named("complex32", category=COMPLEX, itemsize=4)
+# Integers of fewer bits than a byte, for libraries that pack them into bytes themselves and say what they packed.
+int1, int2, int3, int4, int5, int6, int7 = [named(f"int{bits}", INTEGER) for bits in range(1, 8)]
+uint1, uint2, uint3, uint4, uint5, uint6, uint7 = [named(f"uint{bits}", INTEGER) for bits in range(1, 8)]
+OF_BITS = (int1, int2, int3, int4, int5, int6, int7, uint1, uint2, uint3, uint4, uint5, uint6, uint7)
+quint4x2, quint2x4 = named("quint4x2", QUANTIZED), named("quint2x4", QUANTIZED)
 
 ALL: tuple[dtype, ...] = (
     float64, float32, float16, bfloat16, complex64, complex128,
@@ -176,7 +187,8 @@ def _promote(a: dtype, b: dtype) -> dtype:
         raise RuntimeError(f"promoteTypes with quantized numbers is not handled: {a} and {b}. Try x.dequantize()")
     if isinstance(a, named | float8) or isinstance(b, named | float8):
         refuse_unmade(next((d for d in (a, b) if d is complex32), None))
-        raise RuntimeError(f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}")
+        kind = "Float8 Types" if a.is_floating_point or b.is_floating_point else "integers of less than a byte"
+        raise RuntimeError(f"Promotion for {kind} is not supported, attempted to promote {a} and {b}")
     if a.category != b.category:
         low, high = (a, b) if a.category < b.category else (b, a)
         if high.category == COMPLEX and low is float64:

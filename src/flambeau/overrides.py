@@ -173,7 +173,7 @@ def _by_namespace() -> dict[Any, list[Callable]]:
         found.setdefault(namespace, []).append(function)
     for room in (flambeau, flambeau.nn.init):
         members = [getattr(room, name) for name in dir(room)]
-        found.setdefault(room, []).extend([f for f in members if f is not None and getattr(f, "asks", None) is f])
+        found.setdefault(room, []).extend([f for f in members if f is not None and getattr(f, "asks", None) is f and not _hidden(f)])
     for name, member in vars(Tensor).items():
         if isinstance(member, property):
             found[Tensor].append(member.__get__)
@@ -199,6 +199,12 @@ def _names() -> dict[Callable, str]:
     found |= {function: f"torch.{name}" for name, function in bind.functions.items()}
     found |= {bind.functions[name]: f"torch.functional.{name}" for name in functional.__all__ if name in bind.functions}
     return found
+
+
+def _hidden(function: Callable) -> bool:
+    """Whether a function of the package is for libraries that know of it, and in no list."""
+    name = getattr(function, "__name__", "")
+    return name.startswith("_") and not name.startswith("__") and getattr(function, "__module__", "") == "torch"
 
 
 def resolve_name(f: Callable) -> str | None:

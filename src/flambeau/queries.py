@@ -41,6 +41,12 @@ is_same_size = _ask("is_same_size", "Whether two tensors have the same shape.")
 detach = _ask("detach", "The same memory without history: gradients stop here.")
 
 
+@overridable
+def _has_compatible_shallow_copy_type(input: Tensor, from_: Tensor) -> bool:
+    """Whether `input.data = from_` is possible: both are dense, or both sparse in the same way, and both or neither have memory."""
+    return input.layout is from_.layout and input.is_meta == from_.is_meta
+
+
 def broadcast_shapes(*shapes) -> Size:
     """The shape that tensors of these shapes broadcast to. A number counts as a shape of one dimension."""
     if not all(hasattr(s, "__index__") or isinstance(s, (tuple, list)) for s in shapes):

@@ -71,6 +71,7 @@ def _turned(tensor: Tensor, cls: type) -> Tensor:
 def _check(cls: type) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"Creating a Tensor subclass from a class that does not inherit from Tensor: found {cls!r}")
+    overrides.meet(cls)
 
 
 Tensor.as_subclass = as_subclass

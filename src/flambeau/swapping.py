@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copyreg
 import weakref
+from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.autograd.node import _accumulators, next_sequence
@@ -24,7 +25,7 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
     tensor([2., 3.])
     """
     for name, tensor in (("t1", t1), ("t2", t2)):
-        if weakref.getweakrefs(tensor):
+        if not all(hasattr(type(ref), "own") for ref in weakref.getweakrefs(tensor)):
             raise RuntimeError(f"swap_tensors: {name} has weakref(s) to it, and whoever holds one would find another tensor")
     slots = set(copyreg._slotnames(type(t1)))  # type: ignore[attr-defined]
     if slots != set(copyreg._slotnames(type(t2))):  # type: ignore[attr-defined]
@@ -33,6 +34,10 @@ def swap_tensors(t1: Tensor, t2: Tensor) -> None:
     t1.__dict__, t2.__dict__ = t2.__dict__, t1.__dict__
     for slot in slots:
         _put(t2, slot, _put(t1, slot, getattr(t2, slot, _UNSET)))
+    for tensor in (t1, t2):
+        proxy: Any = tensor._array
+        if hasattr(proxy, "owner"):  # a geometry without memory, that knows whose it is
+            proxy.owner = type(proxy.owner)(tensor)
     now = next_sequence()
     for tensor in (t1, t2):
         if tensor._needs or tensor._swapped_at:

@@ -508,6 +508,9 @@ def _tensors_on(storage: Storage) -> list[Tensor]:
     return list(found.values())
 
 
+StorageBase = UntypedStorage  # torch.StorageBase: what has bytes of its own
+
+
 # -- questions ---------------------------------------------------------------------------------------------------------
 
 

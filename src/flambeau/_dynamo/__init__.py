@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau._dynamo import eval_frame, exc
+from flambeau._dynamo import eval_frame, exc, utils
 from flambeau._dynamo.eval_frame import OptimizedModule
 from flambeau.compiler import allow_in_graph, assume_constant_result, disable, is_compiling, reset
 
 __all__ = [
     "OptimizedModule", "allow_in_graph", "assume_constant_result", "config", "disable", "disallow_in_graph", "eval_frame", "exc", "graph_break",
-    "is_compiling", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "reset",
+    "is_compiling", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "reset", "utils",
 ]  # fmt: skip
 
 

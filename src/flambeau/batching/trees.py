@@ -1,16 +1,19 @@
 """Nested tuples, lists and dictionaries as a flat list of leaves and a shape to put them back into.
 
-The functions of `flambeau.func` take and return such trees: a dictionary of parameters, a pair of losses. A named tuple stays one; whatever
-is no container is a leaf.
+The functions of `flambeau.func` take and return such trees: a dictionary of parameters, a pair of losses. A named tuple stays one; what a program
+has registered with `torch.utils._pytree` is a container, too; whatever is none is a leaf.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 LEAF = None  # the shape of a leaf
+
+
+REGISTERED: dict[type, Any] = {}  # kinds of containers by class, with flatten_fn and unflatten_fn: see utils/_pytree.py
 
 
 class Shape:
@@ -43,6 +46,11 @@ def opened(tree: Any) -> tuple[list, Shape] | None:
         keys, inside, make = None, list(tree), lambda items: kind(*items)
     elif kind in (tuple, list):
         keys, inside, make = None, list(tree), kind
+    elif kind is deque:
+        keys, inside, make = None, list(tree), lambda items: deque(items, tree.maxlen)
+    elif kind in REGISTERED:
+        inside, context = REGISTERED[kind].flatten_fn(tree)
+        keys, inside, make = None, list(inside), lambda items: REGISTERED[kind].unflatten_fn(items, context)
     else:
         return None
     return inside, Shape(kind, make, [LEAF] * len(inside), keys)

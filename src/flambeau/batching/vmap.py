@@ -36,6 +36,9 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
 
     @functools.wraps(func)
     def mapped(*args, **kwargs):
+        by_steps = replaced_steps()
+        if by_steps is not None:
+            return by_steps(func, in_dims, out_dims, randomness, chunk_size, args, kwargs)
         size, leaves, shape, dims = _inputs(func, in_dims, args)
         samples = [None if d is None else x.movedim(d, 0) if d else x for x, d in zip(leaves, dims, strict=True)]
 
@@ -63,15 +66,25 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
     return mapped
 
 
+def replaced_steps() -> Callable | None:
+    """Who maps instead, once a library has replaced a step of vmap: _functorch/vmap.py puts its own function here."""
+    return None
+
+
 def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, list]:
     """(number of samples, leaves of the arguments, their shape, the mapped dimension of each); ValueError where they do not go together."""
+    leaves, shape = trees.flatten(args)
+    size, dims = checked_inputs(func, in_dims, args, leaves, trees.spread(in_dims, shape) if isinstance(in_dims, int | tuple) else None, shape)
+    return size, leaves, shape, dims
+
+
+def checked_inputs(func: Callable, in_dims: Any, args: tuple, leaves: list, dims: list | None, shape: Any) -> tuple[int, list]:
+    """(number of samples, the mapped dimension of each leaf, counted from the front); ValueError where they do not go together."""
     said = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple)):
         raise ValueError(f"{said}: expected `in_dims` to be int or a (potentially nested) tuple like the inputs, found {type(in_dims)}.")
     if not args:
         raise ValueError(f"{said}: got no inputs, so there is nothing to map over.")
-    leaves, shape = trees.flatten(args)
-    dims = trees.spread(in_dims, shape)
     if dims is None:
         raise ValueError(f"{said}: in_dims is not compatible with the structure of `inputs`, {trees.flatten(in_dims)[1]} with {shape}.")
     dims = [_checked(said, x, d) for x, d in zip(leaves, dims, strict=True)]
@@ -82,7 +95,7 @@ def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, 
         )
     if any(n != sizes[0] for n in sizes):
         raise ValueError(f"vmap: Expected all tensors to have the same size in the mapped dimension, found {sizes}")
-    return sizes[0], leaves, shape, dims
+    return sizes[0], dims
 
 
 def _checked(said: str, x: Any, dim: Any) -> int | None:
@@ -124,17 +137,17 @@ def _outputs(func: Callable, out_dims: Any, found: Any, level: Level) -> tuple[l
                 f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(leaf)}. Leave out .item() and the like, or "
                 "say out_dims=None for what is the same for all samples"
             )
-    return [_left(func, t, d, level) for t, d in zip(leaves, places, strict=True)], shape, places
+    return [left(_name(func), t, d, level) for t, d in zip(leaves, places, strict=True)], shape, places
 
 
-def _left(func: Callable, tensor: Tensor, dim: int | None, level: Level) -> Tensor:
-    """A result as it leaves the level: the samples in dimension `dim`."""
+def left(name: str, tensor: Tensor, dim: int | None, level: Level) -> Tensor:
+    """A result of the function of this name as it leaves the level: the samples in dimension `dim`."""
     own = isinstance(tensor, Batched) and tensor.level is level
     value = tensor.value if own else tensor
     mapped = own and tensor.batched
     if dim is None:
         if mapped:
-            raise ValueError(f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None")
+            raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return value
     if not mapped:
         value = value.unsqueeze(0).expand(level.size, *value.shape)

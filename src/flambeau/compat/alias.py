@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from flambeau.compat.linked import first_for_pytorch, shared_objects
+from flambeau.compat.linked import can_do_without, first_for_pytorch, shared_objects
 from flambeau.compat.missing import no_module, unwatch, watch
 
 PACKAGES = {"torch": "flambeau", "torchvision": "flambeau.vision", "functorch": "flambeau.functorch"}
@@ -88,7 +88,7 @@ class OnPath(PathFinder):
         if spec is None or path is not None or name in sys.stdlib_module_names:
             return spec
         compiled = first_for_pytorch(shared_objects(spec))
-        if compiled is None:
+        if compiled is None or can_do_without(spec.origin, compiled):
             return spec
         if being_imported():
             words = f"{name} is compiled for PyTorch, so it counts as not installed while torch means Flambeau: {compiled} needs libtorch"
@@ -100,7 +100,9 @@ class OnPath(PathFinder):
         """What importlib.metadata finds, but for those packages if they are asked for by name."""
         named = context and context[0].name is not None
         for found in PathFinder.find_distributions(*context, **options):
-            if not named or first_for_pytorch(str(found.locate_file(path)) for path in found.files or ()) is None:
+            paths = [str(found.locate_file(path)) for path in found.files or ()] if named else []
+            compiled = first_for_pytorch(paths)
+            if compiled is None or can_do_without(os.path.join(os.path.dirname(compiled), "__init__.py"), compiled):
                 yield found
 
 

@@ -4,6 +4,9 @@ torchaudio, xformers, flash-attn and many others bring shared objects that are l
 libraries that find such a package import it and fail in the middle. Nobody keeps a list: what a package was linked against stands in its
 files. Its distribution's RECORD names them all, also those that lie beside the package.
 
+Some packages can do without: torchao's own `__init__.py` loads its operators with `torch.ops.load_library` and goes on, with a word in the log, where
+that fails. These are let in. A package that imports an extension module there, or lets the failure through, needs what it was compiled for.
+
 Like alias.py, this file is loaded by its path and imports nothing of the package.
 """
 
@@ -14,6 +17,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
+from typing import Any
 
 PYTORCHS = re.compile(rb"lib(torch|c10)[._]")  # libtorch.so, libtorch_cpu.so, libc10.so, libtorch_python.dylib ...
 SHARED = (".so", ".dylib", ".pyd")
@@ -41,6 +45,44 @@ def shared_objects(spec: ModuleSpec) -> Iterator[str]:
         elif os.path.basename(site) in ("site-packages", "dist-packages") or site.endswith(".egg"):
             for folder, _, files in os.walk(home):
                 yield from (os.path.join(folder, file) for file in files if is_shared(file))
+
+
+def can_do_without(origin: str | None, compiled: str) -> bool:
+    """Whether a package, whose file `__init__.py` is `origin`, loads its operators if it can, and goes on if not."""
+    import ast  # not at the top: every process of a program loads this file
+
+    try:
+        with open(origin or "", encoding="utf-8") as file:
+            program = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    tried = {id(inside) for node in ast.walk(program) if isinstance(node, ast.Try) and _forgives(node) for part in node.body for inside in ast.walk(part)}
+    module = os.path.basename(compiled).partition(".")[0]
+    needed = [node for node in ast.walk(program) if _loads(node) or _imports(node, module)]
+    return any(map(_loads, needed)) and all(id(node) in tried for node in needed)
+
+
+def _forgives(node: Any) -> bool:
+    """Whether a `try` goes on after any error."""
+    import ast
+
+    for handler in node.handlers:
+        caught = ["BaseException"] if handler.type is None else [n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)]
+        if {"Exception", "BaseException", "RuntimeError", "NotImplementedError"} & set(caught):
+            return not any(isinstance(inside, ast.Raise) for inside in ast.walk(handler))
+    return False
+
+
+def _loads(node: Any) -> bool:
+    return getattr(getattr(node, "func", None), "attr", None) == "load_library"
+
+
+def _imports(node: Any, module: str) -> bool:
+    """Whether a line imports a module of this name, or from it."""
+    if type(node).__name__ not in ("Import", "ImportFrom"):
+        return False
+    paths = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+    return any(module in path.split(".") for path in paths)
 
 
 def find_record(name: str, site: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -94,6 +95,32 @@ StreamContext = nullcontext
 def get_capabilities() -> dict[str, Any]:
     """The variant of the kernels in use."""
     return {"variant": native.lib.variant() if native.lib is not None else None}
+
+
+@cache
+def _flags() -> frozenset[str]:
+    """What the processor says it can do, where the system tells."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return frozenset(next((line.partition(":")[2] for line in file if line.startswith("flags")), "").split())
+    except OSError:
+        return frozenset()
+
+
+def _is_avx2_supported() -> bool:
+    return "avx2" in _flags()
+
+
+def _is_avx512_supported() -> bool:
+    return {"avx512f", "avx512vl", "avx512bw", "avx512dq"} <= _flags()
+
+
+def _is_vnni_supported() -> bool:
+    return "avx512_vnni" in _flags()
+
+
+def _is_amx_tile_supported() -> bool:
+    return "amx_tile" in _flags()
 
 
 def __getattr__(name: str) -> Any:

@@ -15,6 +15,13 @@ from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 
 
+class Owner(weakref.ref):
+    """A proxy's reference to its tensor, which is not a stranger's."""
+
+    __slots__ = ()
+    own = True
+
+
 class Proxy(MetaArray):
     """Looks like an array as far as its geometry goes. Code that wants the numbers fails loudly; operations ask the tensor's class.
 
@@ -27,7 +34,7 @@ class Proxy(MetaArray):
 
     def __init__(self, owner: Tensor, shape, dtype: np.dtype, strides, offset: int, device: devices.device, layout: Any):
         super().__init__(shape, dtype, strides, offset)
-        self.owner, self.device, self.layout = weakref.ref(owner), device, layout
+        self.owner, self.device, self.layout = Owner(owner), device, layout
 
     def of_tensor(self, owner: Tensor) -> Proxy:
         """What another tensor shows that looks the same."""

@@ -11,6 +11,7 @@ from typing import Any
 from flambeau import devices, dtypes
 from flambeau.autograd import modes
 from flambeau.dispatch.proxy import Asking, Proxy
+from flambeau.eager import overrides
 from flambeau.kernels import layout as geometry
 from flambeau.layouts import strided
 from flambeau.ops import formats
@@ -28,6 +29,7 @@ def make_wrapper_subclass(
     """A tensor of this class that shows a geometry and has no memory: its class's `__torch_dispatch__` carries operations out."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
         raise TypeError(f"cls must be a type that derives from Tensor, found {cls!r}")
+    overrides.meet(cls)
     if cls not in DISPATCHED:
         raise TypeError(f"{cls.__name__} must define __torch_dispatch__: without memory, nothing else could carry operations out")
     shape = tuple([n.__index__() for n in size])

@@ -153,12 +153,17 @@ def wait_tensor(tensor: Tensor) -> Tensor:
     return functional.wait_tensor(tensor)
 
 
+def _wrap_tensor_autograd(input: Tensor) -> Tensor:
+    """A tensor that waits for its values when it is used, of one whose values are on their way: they are there when a collective returns."""
+    return input
+
+
 OPERATIONS: dict[str, Callable] = {
     function.__name__: function
     for function in (
         *(all_reduce, all_reduce_, all_reduce_coalesced, all_reduce_coalesced_, all_gather_into_tensor, all_gather_into_tensor_out),
         *(all_gather_into_tensor_coalesced, reduce_scatter_tensor, reduce_scatter_tensor_out, reduce_scatter_tensor_coalesced),
-        *(all_to_all_single, broadcast, broadcast_, wait_tensor),
+        *(all_to_all_single, broadcast, broadcast_, wait_tensor, _wrap_tensor_autograd),
     )
 }
 # torch.ops.c10d: what the functions of torch.distributed are made of in PyTorch. They are names for whoever counts or lists them.

@@ -8,6 +8,7 @@ pay for them. Instead a subclass gets members of its own that do, when it is cre
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from types import FunctionType
@@ -151,8 +152,9 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
     types, candidates = overloaded(relevant)
     if state.function_modes and not state.modes_disabled:
         mode = state.function_modes.pop()
+        told_args, told_kwargs = named(function, args, kwargs)
         try:
-            result = mode.__torch_function__(function, types, args, kwargs)
+            result = mode.__torch_function__(function, types, told_args, told_kwargs)
         finally:
             state.function_modes.append(mode)
         if result is not NotImplemented:
@@ -168,8 +170,10 @@ def call(function: Callable, relevant: Iterable, args: tuple, kwargs: dict):
             return state.autocast.run(itself, itself.op, args, kwargs)
         state.passing = False
     for value in candidates:
-        told = itself if _sees_building_blocks(value) else function
-        result = value.__torch_function__(told, types, args, kwargs)  # of the object: it may be no classmethod
+        if _sees_building_blocks(value):
+            result = value.__torch_function__(itself, types, args, kwargs)
+        else:
+            result = value.__torch_function__(function, types, *named(function, args, kwargs))  # of the object: it may be no classmethod
         if result is not NotImplemented:
             return result
     if dispatched(relevant):
@@ -191,6 +195,32 @@ def overridable(function: Callable, home: str = "torch") -> Callable:
     asking.__module__ = home
     asking.asks = asking  # type: ignore[attr-defined]
     return asking
+
+
+# Functions of torch.nn.functional that PyTorch has compiled: who is asked sees them as they were called.
+AS_CALLED = frozenset(
+    """adaptive_avg_pool1d avg_pool1d avg_pool2d avg_pool3d bilinear channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d
+    conv_transpose3d cosine_similarity gelu hardshrink linear logsigmoid native_channel_shuffle one_hot pairwise_distance pdist pixel_shuffle pixel_unshuffle
+    prelu scaled_dot_product_attention softplus softshrink""".split()
+)
+
+
+def named(function: Callable, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a call as `__torch_function__` is told of them. The functions of torch.nn.functional are Python in PyTorch, and say everything
+    that has a default by its name, wherever it came from: programs count on finding it there."""
+    op = getattr(function, "op", None)
+    if op is None or not op.name.startswith("nn.functional.") or op.short in AS_CALLED or function.__name__ != op.short:
+        return args, kwargs
+    if not hasattr(op, "spoken"):
+        op.spoken = inspect.signature(op.forward)
+    try:
+        bound = op.spoken.bind(*args, **kwargs)
+    except TypeError:
+        return args, kwargs  # the function itself will say what is wrong
+    bound.apply_defaults()
+    parameters = op.spoken.parameters.values()
+    first = [p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return tuple([bound.arguments[name] for name in first]), {name: value for name, value in bound.arguments.items() if name not in first}
 
 
 def _inspected(function: Callable, args: tuple, kwargs: dict):
@@ -382,6 +412,15 @@ def _asking(function: Callable, name: str, told: Callable[[], Callable] | None =
 
 def _init_subclass(cls, **options) -> None:
     super(Tensor, cls).__init_subclass__(**options)
+    meet(cls)
+
+
+def meet(cls: type[Tensor]) -> None:
+    """See what a subclass wants a say in. Called when the class is made; or with its first tensor, if an `__init_subclass__` of the program's own
+    stands in the way and does not call Tensor's."""
+    if "_met" in vars(cls) or cls is Tensor:
+        return
+    cls._met = True  # type: ignore[attr-defined]
     if getattr(cls.__torch_dispatch__, "__func__", cls.__torch_dispatch__) is not plain_dispatch:
         members = ABOVE["dispatch"]()  # loaded now: such classes are rare
         DISPATCHED.add(cls)

@@ -19,6 +19,7 @@ _BESIDES: dict[str, tuple[str, str | None]] = {
     "_canonical_mask": ("ops.multihead", "canonical_mask"), "_none_or_dtype": ("ops.multihead", "none_or_dtype"),
     "_in_projection_packed": ("ops.multihead", "projected"), "_in_projection": ("ops.multihead", "projected_apart"),
     "_get_softmax_dim": ("ops.softmax", "implicit_dim"), "_mha_shape_check": ("ops.multihead", "check_shapes"),
+    **{name: ("nn.scaled_products", name) for name in ("ScalingType", "SwizzleType", "scaled_grouped_mm", "scaled_mm")},
     **{name: ("nn.modules.utils", name) for name in ("_single", "_pair", "_triple", "_list_with_default")},
     **{name: ("overrides", name) for name in ("handle_torch_function", "has_torch_function", "has_torch_function_unary",
                                               "has_torch_function_variadic")},

@@ -58,7 +58,7 @@ ON_DEMAND = {
     "sampling": """bernoulli multinomial poisson() binomial() .bernoulli_ .cauchy_ .exponential_ .geometric_ .log_normal_ .normal_ .random_
                    .uniform_""",
     "gamma_sampling": "_standard_gamma() _sample_dirichlet() _standard_gamma_grad() _dirichlet_grad()",
-    "linear": "bilinear() nn.functional.*",
+    "linear": "bilinear() _int_mm() nn.functional.*",
     "quantized": "",
     "fake_quantization": "fake_quantize_per_tensor_affine() fake_quantize_per_channel_affine()",
     "dropout": """nn.functional.* dropout() dropout_() feature_dropout() feature_dropout_() alpha_dropout() alpha_dropout_()

@@ -157,6 +157,21 @@ def bilinear(input1, input2, weight, bias=None):
     return result if bias is None else result + bias
 
 
+@composite(name="_int_mm", public=True, method=False)
+def _int_mm(self, mat2):
+    """Product of matrices of int8 (the first may be uint8), added up in int32. (M, K), (K, N) -> (M, N)."""
+    for name, m, allowed in (("self", self, (dtypes.int8, dtypes.uint8)), ("mat2", mat2, (dtypes.int8,))):
+        if m.dim() != 2:
+            raise RuntimeError(f"_int_mm: Expected {name} to be of dimension 2 but got {m.dim()}")
+        if m.dtype not in allowed:
+            raise RuntimeError(f"_int_mm: Expected {name} dtype to be {' or '.join(d.name for d in allowed)} but got {m.dtype}. Try .to(torch.int8)")
+    if self.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"_int_mm: self.size(1) needs to match mat2.size(0) but got {self.shape[1]} and {mat2.shape[0]}")
+    # Floats have fast products, and these are exact: a product of two bytes has 16 bits, so 256 of them fit into 24 bits, 2**37 into 53.
+    exact = dtypes.float32 if self.shape[1] <= 256 else dtypes.float64
+    return (self.to(exact) @ mat2.to(exact)).to(dtypes.int32)
+
+
 # -- groups ----------------------------------------------------------------------------------------------------------------
 
 

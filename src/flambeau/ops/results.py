@@ -55,6 +55,7 @@ def named_result(name: str, fields: str | tuple[str, ...]) -> type[NamedResult]:
     found = TYPES.get(name)
     if found is None:
         body: dict[str, Any] = {"__slots__": (), "_fields": fields, "__module__": "torch.return_types"}
+        body["__match_args__"] = fields
         body |= {field: property(itemgetter(i)) for i, field in enumerate(fields)}
         found = TYPES.setdefault(name, type(name, (NamedResult,), body))  # of two threads, one makes it
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import dtypes, layouts
+from flambeau import dtypes, import_only, layouts
 from flambeau.errors import refusal
 from flambeau.sparse import dispatch, masked, pointwise, products, reductions, shaping  # noqa: F401 - they declare the rules
 from flambeau.sparse.checking import as_sparse_gradcheck
@@ -55,9 +55,12 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) 
 
 spsolve = refusal("spsolve", NotImplementedError, "is not available: there is no sparse solver here. Try torch.linalg.solve on .to_dense()")
 to_sparse_semi_structured = refusal("to_sparse_semi_structured", NotImplementedError, "is not available: it is for GPUs with 2:4 sparsity")
-SparseSemiStructuredTensor = SparseSemiStructuredTensorCUTLASS = SparseSemiStructuredTensorCUSPARSELT = refusal(
-    "SparseSemiStructuredTensor", NotImplementedError, "is not available: it is for GPUs with 2:4 sparsity"
+SparseSemiStructuredTensor, SparseSemiStructuredTensorCUTLASS, SparseSemiStructuredTensorCUSPARSELT = import_only.classes(
+    "torch.sparse",
+    "SparseSemiStructuredTensor SparseSemiStructuredTensorCUTLASS SparseSemiStructuredTensorCUSPARSELT",
+    "products with 2:4 sparsity are for GPUs that have them in hardware, and are not here",
 )
+SparseSemiStructuredTensor._DEFAULT_ALG_ID = 0  # which libraries put into their defaults
 
 
 class _OldType(type):

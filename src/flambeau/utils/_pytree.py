@@ -14,6 +14,9 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from flambeau.batching import trees
+from flambeau.ops.results import NamedResult
+
 PyTree = Any
 Context = Any
 FlattenFn = Callable[[PyTree], tuple[list, Context]]
@@ -87,7 +90,7 @@ class NodeDef(NamedTuple):
     flatten_with_keys_fn: Callable | None = None
 
 
-SUPPORTED_NODES: dict[type, NodeDef] = {}
+SUPPORTED_NODES: dict[type, NodeDef] = trees.REGISTERED
 
 
 def register_pytree_node(
@@ -109,6 +112,14 @@ def register_pytree_node(
 _register_pytree_node = register_pytree_node
 
 
+def register_constant(cls: type) -> None:
+    """Make a class a container with nothing in it: its objects are compared, and are never leaves."""
+    for method in ("__eq__", "__hash__"):
+        if getattr(cls, method) is getattr(object, method) or getattr(cls, method) is None:
+            raise TypeError(f"register_constant(cls) expects `cls` to have a non-default `{method}` implementation, found {cls}")
+    register_pytree_node(cls, lambda x: ([], x), lambda _, x: x, flatten_with_keys_fn=lambda x: ([], x))
+
+
 def is_namedtuple_class(cls: Any) -> bool:
     """Whether a class was made by namedtuple, or is made from such a one."""
     return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
@@ -124,6 +135,18 @@ def is_namedtuple_instance(obj: Any) -> bool:
     return is_namedtuple_class(type(obj))
 
 
+def is_structseq_class(cls: Any) -> bool:
+    """Whether a class is one of named results that C makes, such as time.struct_time, or that operations have here: torch.return_types.max."""
+    counts = ("n_fields", "n_sequence_fields", "n_unnamed_fields")
+    made_by_c = isinstance(cls, type) and tuple in cls.__bases__ and all(isinstance(getattr(cls, n, None), int) for n in counts)
+    return made_by_c or (isinstance(cls, type) and issubclass(cls, NamedResult))
+
+
+def is_structseq_instance(obj: Any) -> bool:
+    """Whether something is a result of such a class."""
+    return is_structseq_class(type(obj))
+
+
 def _sequence_keys(items: Iterable) -> list:
     return [(SequenceKey(i), item) for i, item in enumerate(items)]
 
@@ -134,6 +157,13 @@ def _list_flatten(d: list) -> tuple[list, Context]:
 
 def _list_unflatten(values: Iterable, context: Context) -> list:
     return list(values)
+
+
+def _list_flatten_with_keys(d: list) -> tuple[list, Context]:
+    return _sequence_keys(d), None
+
+
+_tuple_flatten_with_keys: Callable = _list_flatten_with_keys
 
 
 def _tuple_flatten(d: tuple) -> tuple[list, Context]:
@@ -195,8 +225,8 @@ def namedtuple(*args: Any) -> Any:
 
 
 for _kind, _flatten, _unflatten, _with_keys in (
-    (list, _list_flatten, _list_unflatten, lambda d: (_sequence_keys(d), None)),
-    (tuple, _tuple_flatten, _tuple_unflatten, lambda d: (_sequence_keys(d), None)),
+    (list, _list_flatten, _list_unflatten, _list_flatten_with_keys),
+    (tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys),
     (namedtuple, _namedtuple_flatten, _namedtuple_unflatten, lambda d: ([(GetAttrKey(n), getattr(d, n)) for n in d._fields], type(d))),
     (dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys),
     (OrderedDict, _dict_flatten, _ordereddict_unflatten, _dict_flatten_with_keys),
@@ -328,6 +358,19 @@ def _put_together(leaves: Iterator, spec: TreeSpec) -> PyTree:
     if spec.is_leaf():
         return next(leaves)
     return SUPPORTED_NODES[spec.type].unflatten_fn([_put_together(leaves, child) for child in spec.children_specs], spec.context)
+
+
+def _broadcast_to_and_flatten(tree: PyTree, treespec: TreeSpec, is_leaf: IsLeaf = None) -> list | None:
+    """One value for each leaf of a specification: a leaf of `tree` stands for everything below its place. None if it does not fit."""
+    if tree_is_leaf(tree, is_leaf):
+        return [tree] * treespec.num_leaves
+    if treespec.is_leaf() or _get_node_type(tree) is not treespec.type:
+        return None
+    inside, context = SUPPORTED_NODES[treespec.type].flatten_fn(tree)
+    if len(inside) != treespec.num_children or context != treespec.context:
+        return None
+    parts = [_broadcast_to_and_flatten(item, child, is_leaf) for item, child in zip(inside, treespec.children_specs, strict=True)]
+    return None if any(part is None for part in parts) else [value for part in parts for value in part or ()]
 
 
 def tree_iter(tree: PyTree, is_leaf: IsLeaf = None) -> Iterator:

@@ -28,6 +28,7 @@ from flambeau.nn.modules.hooks import (  # noqa: F401  where PyTorch's programs 
     _global_forward_hooks,
     _global_forward_hooks_always_called,
     _global_forward_pre_hooks,
+    _global_parameter_registration_hooks,
     _has_any_global_hook,
     _WrappedHook,
     register_module_backward_hook,

@@ -10,8 +10,9 @@ from flambeau import __future__, devices, dtypes, factories
 from flambeau.autograd import modes
 from flambeau.ops.copying import parse_to
 from flambeau.parameter import Parameter
+from flambeau.queries import _has_compatible_shallow_copy_type
 from flambeau.swapping import swap_tensors
-from flambeau.tensor import Tensor
+from flambeau.tensor import DISPATCHED, Tensor
 
 
 class Moves:
@@ -156,9 +157,10 @@ def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> P
     with modes.no_grad():
         data = fn(parameter)
         new_grad = None if grad is None else fn(grad)
-    if __future__.get_swap_module_params_on_conversion():
+    made_of_tensors = type(data) in DISPATCHED and hasattr(type(data), "__tensor_flatten__")  # which are exchanged with it
+    if __future__.get_swap_module_params_on_conversion() or made_of_tensors:
         return _swapped(parameter, data, new_grad, name)
-    if data.is_meta == parameter.is_meta and not __future__.get_overwrite_module_params_on_conversion():
+    if _has_compatible_shallow_copy_type(parameter, data) and not __future__.get_overwrite_module_params_on_conversion():
         parameter.data = data
         if grad is not None:
             grad.data = new_grad

@@ -30,10 +30,13 @@ def seed_worker(base_seed: int, worker_id: int) -> int:
     seed = base_seed + worker_id
     random.seed(seed)
     default_generator.manual_seed(seed)
-    # 128 bits, because NumPy's global generator takes 32-bit words and seeds that differ by one must not give related streams.
-    words = numpy_random.SeedSequence([worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32])
-    numpy_random.seed(words.generate_state(4))
+    numpy_random.seed(words_for_worker(base_seed, worker_id))
     return seed
+
+
+def words_for_worker(base_seed: int, worker_id: int) -> Any:
+    """128 bits, because NumPy's global generator takes 32-bit words and seeds that differ by one must not give related streams."""
+    return numpy_random.SeedSequence([worker_id, base_seed & 0xFFFFFFFF, base_seed >> 32]).generate_state(4)
 
 
 def separate(generators: list, base_seed: int, worker_id: int) -> None:

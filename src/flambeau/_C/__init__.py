@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-from flambeau import _VF, cuda, import_only, overrides
+from flambeau import _VF, cpu, cuda, import_only, overrides
 from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
@@ -58,6 +59,16 @@ def _is_torch_function_enabled() -> bool:
     return not state.function_disabled
 
 
+def _is_torch_function_mode_enabled() -> bool:
+    """Whether a TorchFunctionMode is active."""
+    return bool(state.function_modes) and not state.modes_disabled
+
+
+def _is_alias_of(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are of the same memory."""
+    return a._shared_storage() is b._shared_storage()
+
+
 def _is_torch_function_all_disabled() -> bool:
     return state.function_disabled and state.modes_disabled
 
@@ -96,6 +107,7 @@ class _Functional:
 
 
 _nn = _Functional()
+_cpu = cpu  # what the processor can do
 
 
 def _get_accelerator(check: Any = None) -> Device:
@@ -132,9 +144,11 @@ def _are_functorch_transforms_active() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    """What there is about operators: schemas, types in schemas, dispatch keys. Imported when it is asked for."""
+    """What there is about operators, schemas, types in schemas, dispatch keys, and about vmap. Imported when it is asked for."""
     if name.startswith("__"):
         raise AttributeError(f"module 'flambeau._C' has no attribute {name!r}")
+    if name == "_functorch":
+        return import_module("flambeau._C._functorch")
     from flambeau.library import compiled
 
     found = vars(compiled).get(name)

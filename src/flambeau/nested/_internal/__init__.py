@@ -1,0 +1,1 @@
+"""Where libraries look for the class of nested tensors."""
