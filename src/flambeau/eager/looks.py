@@ -98,9 +98,4 @@ if native.lib is None:
     look: Callable[[tuple, dict], Look | None] = _look
 else:
     written = native.lib.writer(Tensor, PLAIN, ("_array", "_needs", "_base", "_storage", "_inference"))
-    _compiled = native.lib.looker(Tensor, Size, dtype, PLAIN, ("_array", "_needs", "_base"))
-
-    def look(args: tuple, kwargs: dict) -> Look | None:
-        """What a call looks like; None where an argument cannot be looked up."""
-        found = _compiled(args, kwargs)
-        return found if found is not NotImplemented else _look(args, kwargs)
+    look = native.lib.looker(Tensor, Size, dtype, PLAIN, _look, ("_array", "_needs", "_base"))

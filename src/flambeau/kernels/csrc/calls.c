@@ -8,7 +8,7 @@ enum { NONE = 1, BOOL, INT, FLOAT, STRING, OBJECT, TUPLE, SIZE, TENSOR, LIST, NA
 
 typedef struct {
     PyTypeObject *tensor, *size, *dtype;
-    PyObject *plain; /* the set of tensor types that have no say of their own */
+    PyObject *plain, *elsewhere; /* the set of tensor types that have no say of their own; who is asked about memory that is not NumPy's */
     Py_ssize_t array, needs, base;
 } Looker;
 
@@ -120,7 +120,7 @@ static int put_value(const Looker *l, Look *look, PyObject *value, PyObject *giv
     return found;
 }
 
-/* look(args, kwargs) -> (key, tensors, their arrays as they are given, whether one wants a gradient), None, or NotImplemented. */
+/* look(args, kwargs) -> (key, tensors, their arrays as they are given, whether one wants a gradient), or None. */
 static PyObject *look_at(PyObject *capsule, PyObject *const *args, Py_ssize_t nargs) {
     const Looker *l = PyCapsule_GetPointer(capsule, NULL);
     Look look = {.n = 0};
@@ -137,7 +137,7 @@ static PyObject *look_at(PyObject *capsule, PyObject *const *args, Py_ssize_t na
         said = put_value(l, &look, value, given);
     }
     if (said == FAILED || (said == SEEN && PyErr_Occurred())) goto end;
-    if (said == ELSEWHERE) found = Py_NewRef(Py_NotImplemented);
+    if (said == ELSEWHERE) found = PyObject_Vectorcall(l->elsewhere, args, 2, NULL);
     else if (said == UNKNOWN || look.full) found = Py_NewRef(Py_None);
     else {
         PyObject *key = PyBytes_FromStringAndSize((const char *)look.word, (Py_ssize_t)(sizeof *look.word) * look.n);
@@ -155,10 +155,10 @@ PyObject *fl_looker(PyObject *module, PyObject *args) {
     PyObject *names[3];
     Py_ssize_t *at[] = {&l->array, &l->needs, &l->base};
     if (!l) return PyErr_NoMemory();
-    if (!PyArg_ParseTuple(args, "OOOO(OOO):looker", &l->tensor, &l->size, &l->dtype, &l->plain, names, names + 1, names + 2)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOOO(OOO):looker", &l->tensor, &l->size, &l->dtype, &l->plain, &l->elsewhere, names, names + 1, names + 2)) return NULL;
     for (int i = 0; i < 3; i++)
         if ((*at[i] = fl_slot_offset(l->tensor, names[i])) < 0) return NULL;
-    Py_INCREF(l->tensor), Py_INCREF(l->size), Py_INCREF(l->dtype), Py_INCREF(l->plain); /* for good: they live as long as the program */
+    Py_INCREF(l->tensor), Py_INCREF(l->size), Py_INCREF(l->dtype), Py_INCREF(l->plain), Py_INCREF(l->elsewhere); /* for good */
     return fl_closure(&definition, l);
 }
 

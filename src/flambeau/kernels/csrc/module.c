@@ -121,7 +121,7 @@ static PyMethodDef methods[] = {
     FAST("copy_summed", fl_copy_summed, "copy_summed(mapped, place, buffer) -> crc: fills the buffer from a mapped file, and sums it; None if it cannot."),
     {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values, for the first n slots of a new object."},
     {"recorder", fl_recorder, METH_VARARGS, "recorder(make, plans, next, store, classes, slots): a function of a result and its operands, see eager/record.py."},
-    {"looker", fl_looker, METH_VARARGS, "looker(Tensor, Size, dtype, plain, slots): a function that puts a call into a few words, see eager/looks.py."},
+    {"looker", fl_looker, METH_VARARGS, "looker(Tensor, Size, dtype, plain, elsewhere, slots): a function that puts a call into a few words, see eager/looks.py."},
     {"writer", fl_writer, METH_VARARGS, "writer(Tensor, plain, slots): a function that says what a loop is given to write over a tensor, see eager/looks.py."},
     {"draw", fl_draw, METH_VARARGS, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."},
     {"reject", fl_reject, METH_VARARGS, "reject(words, sampler, operands, out, waiting): fill out with Poisson (0), binomial (1) or gamma (2) numbers."},
