@@ -96,7 +96,7 @@ for _name, (_meaning, _answer) in ANSWERS.items():
 
 def layout(self: Tensor) -> layouts.layout:
     """How the elements are arranged: torch.strided."""
-    return layouts.strided
+    return getattr(self._array, "layout", layouts.strided)  # of a tensor without memory, what it was said to have
 
 
 Tensor.layout = property(layout)

@@ -9,7 +9,6 @@ from flambeau.autograd import modes
 from flambeau.dispatch import names, stack
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
-from flambeau.layouts import strided
 from flambeau.ops import formats
 from flambeau.tensor import Tensor
 
@@ -78,11 +77,6 @@ def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
     return Tensor.is_contiguous(self, memory_format)
 
 
-def _layout(self: Tensor) -> Any:
-    """How the elements are arranged."""
-    return getattr(self._array, "layout", strided)
-
-
 def _storage_offset(self: Tensor) -> int:
     """Where in its storage the first element would lie, in elements."""
     return self._array.offset if isinstance(self._array, Proxy) else Tensor.storage_offset(self)
@@ -112,4 +106,3 @@ MEMBERS: dict[str, Any] = {
     **{name: _refusing(name) for name in ("numpy", "tolist", "__array__", "__dlpack__")},
     "data": _data(), "data_ptr": _data_ptr, "is_contiguous": _is_contiguous, "is_cpu": property(_is_cpu), "storage_offset": _storage_offset,
 }  # fmt: skip
-Tensor.layout = property(_layout)  # type: ignore[attr-defined]

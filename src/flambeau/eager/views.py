@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from numpy import ndarray
 
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import Arguments, not_a_tensor
+from flambeau.eager.looks import look
 from flambeau.eager.record import record_again, record_array, record_view, share
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import turned
 from flambeau.kernels.native import maker, strided_view
-from flambeau.tensor import PLAIN, Size, Tensor
+from flambeau.tensor import Tensor
 
 state = modes.state
 
@@ -64,31 +66,22 @@ class Remembered:
 def remembering(op, front: Callable) -> Callable:
     """`front`, which runs `op` and makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
     same few geometries again and again."""
-    known: dict[tuple, Remembered | str] = {}  # geometry, dtype and arguments -> what they came down to
+    known: dict[Any, Remembered | str] = {}  # geometry, dtype and arguments -> what they came down to
 
-    def with_memory(input, *args, **kwargs):
+    def with_memory(*args, **kwargs):
         if modes.special:
-            return overrides.noted(op, front, (input, *args), kwargs)
-        if type(input) not in PLAIN:
-            return front(input, *args, **kwargs)
-        array = input._array
-        given = args if not kwargs else (*args, *kwargs.values())
-        for value in given:
-            if type(value) not in _EXACT or (type(value) is tuple and not all([type(n) is int for n in value])):
-                return front(input, *args, **kwargs)
-        if type(array) is ndarray:
-            view = strided_view
-        elif arrays.on_gpu(array):
-            view = arrays.cuda_room.strided_view
-        else:
-            return front(input, *args, **kwargs)
-        key = (array.shape, array.strides, array.dtype, given if not kwargs else (*given, *kwargs))
+            return overrides.noted(op, front, args, kwargs)
+        seen = look(args, kwargs)
+        if seen is None or len(seen[1]) != 1:
+            return front(*args, **kwargs)
+        key, (input,), (array,), _ = seen
+        view = strided_view if type(array) is ndarray else arrays.cuda_room.strided_view
         try:
             found = known[key]
         except KeyError:
-            return watched(known, key, front, input, args, kwargs)
+            return watched(known, key, front, args, kwargs)
         if type(found) is str:
-            return input if found is ITSELF else front(input, *args, **kwargs)
+            return input if found is ITSELF else front(*args, **kwargs)
         geometry = found.geometry
         if type(geometry) is list:
             return several(found.op, input, geometry, (input, *found.values), found)
@@ -109,24 +102,24 @@ def remembering(op, front: Callable) -> Callable:
     return with_memory
 
 
-_EXACT = frozenset({int, tuple, Size, type(None)})  # types of arguments that can be looked up: 1 == True, but they are not the same request
 ITSELF, MORE = "itself", "more"  # what calls come down to that do not make one view: the input is returned, or there is more to do
 watching = 0  # how many calls, over all threads, want to know which views are made
 
 
-def watched(known: dict, key: tuple, front: Callable, input: Tensor, args: tuple, kwargs: dict):
-    """Run `front`, and note in `known` what it came down to: one view of `input`, `input` itself, or more than that."""
+def watched(known: dict, key: Any, front: Callable, args: tuple, kwargs: dict):
+    """Run `front`, and note in `known` what it came down to: one view of its first argument, that itself, or more."""
     global watching
     outer, state.views_made = state.views_made, []
     watching += 1  # see Note [counting without a lock] in autograd/modes.py
     try:
-        result = front(input, *args, **kwargs)
+        result = front(*args, **kwargs)
         made = state.views_made
     finally:
         watching -= 1
         state.views_made = outer
     if len(known) > 1000:
         known.clear()
+    input = args[0] if args else None
     one_view = len(made) == 1 and made[0][0] is input and made[0][1] is result
     known[key] = made[0][2] if one_view else ITSELF if result is input else MORE
     if outer is not None:
