@@ -22,37 +22,39 @@ Look = tuple[Any, list[Tensor], list, bool]
 
 
 def _look(args: tuple, kwargs: dict) -> Look | None:
-    """What a call looks like; None where an argument cannot be looked up."""
+    """What a call looks like; None where an argument cannot be looked up. (Of tensors on a GPU it is always asked here: so it is written out.)"""
     key: list = []
     tensors: list[Tensor] = []
     given: list = []
+    home: type | None = None
+    needs = False
     for value in args if not kwargs else (*args, *kwargs.values()):
         kind = type(value)
         if kind in PLAIN:
-            given.append(_seen(value, key, tensors))
+            group: Any = (value,)
         elif kind in EXACT or (kind is float and value) or (kind is tuple and all([type(n) is int for n in value])):
             key += value, kind  # with its type: 1 == True, but they are not the same request; and 0.0 == -0.0
+            continue
         elif (kind is list or kind is tuple) and value and all([type(t) in PLAIN for t in value]):
-            given.append([_seen(t, key, tensors) for t in value])
+            group = value
             key.append(len(value))
         else:
             return None
-    if tensors and not _in_one_place(tensors):
-        return None
-    needs = any([t._needs or (t._base is not None and t.requires_grad) for t in tensors])
+        arrays_of_group = []
+        for t in group:
+            array = t._array
+            if type(array) is not home:
+                if home is not None or not (type(array) is ndarray or arrays.on_only_gpu(array)):
+                    return None
+                home = type(array)
+                key.append(home)
+            key += array.shape, array.strides, array.dtype
+            arrays_of_group.append(array)
+            if t._needs or (t._base is not None and t.requires_grad):
+                needs = True
+        tensors += group
+        given.append(arrays_of_group if group is value else arrays_of_group[0])
     return (*key, *kwargs), tensors, given, needs
-
-
-def _seen(tensor: Tensor, key: list, tensors: list[Tensor]) -> Any:
-    array = tensor._array
-    key += type(array), array.shape, array.strides, array.dtype
-    tensors.append(tensor)
-    return array
-
-
-def _in_one_place(tensors: list[Tensor]) -> bool:
-    home = type(tensors[0]._array)
-    return all([type(t._array) is home for t in tensors]) and (home is ndarray or arrays.on_only_gpu(tensors[0]._array))
 
 
 # -- writes ----------------------------------------------------------------------------------------------------------------
