@@ -21,7 +21,7 @@ from typing import Any
 
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.mpi import copies, pmi
-from flambeau.distributed.mpi.machine import environment, forget_segments, machine, transport
+from flambeau.distributed.mpi.machine import environment, forget_segments, hangup, machine, transport
 from flambeau.distributed.mpi.started import started_by_mpi
 from flambeau.distributed.mpi.waiting import Waiter
 from flambeau.distributed.stores.arrival import wait_for
@@ -179,7 +179,8 @@ def _mpi4py() -> Any:
         raise RuntimeError(MISSING) from None
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
     try:
-        from mpi4py import MPI
+        with environment(hangup()):
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as problem:
         raise RuntimeError(f"{MISSING}. mpi4py is there, but finds no library: {problem}") from None
     return MPI
