@@ -123,7 +123,9 @@ def by_default() -> dict[str, Any]:
         "torch.storage.TypedStorage": TypedStorage,
         "torch.storage.UntypedStorage": UntypedStorage,
     }
-    found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.FLOAT8, *dtypes.OF_BITS, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
+    found |= {
+        f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.FLOAT8, *dtypes.OF_BITS, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)
+    }
     for name, kind in LEGACY_STORAGES.items():
         found[f"torch.{name}"] = kind
         if not isinstance(kind._dtype, dtypes.quantized):
