@@ -19,8 +19,9 @@ import numpy as np
 from flambeau import determinism, devices, dtypes, errors, layouts, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
-from flambeau.kernels import arrays, keeper
+from flambeau.kernels import arrays
 from flambeau.kernels import layout as geometry
+from flambeau.kernels.native import memory_guard
 from flambeau.ops import formats
 from flambeau.tensor import PLAIN, Tensor, wrap
 
@@ -65,7 +66,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
                 arrays.fill(result._array, unlikely(result.dtype))
             return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
-            raise keeper.as_ours(problem) from None
+            raise memory_guard.as_ours(problem) from None
         except TypeError as problem:
             if str(problem).startswith(f"{function.__name__}() missing"):
                 raise TypeError(str(problem).replace("positional argument:", "positional arguments:")) from None

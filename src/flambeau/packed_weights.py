@@ -1,4 +1,4 @@
-"""Weights of quantized layers, packed for the products of kernels/quantized.py.
+"""Weights of quantized layers, packed for the products of kernels/templates/quantized.py.
 
 `linear_prepack` packs the weight and bias of a layer, `cell_params` those of one direction of a recurrent layer. Both give a ScriptObject,
 which is what PyTorch has there, and what its files say: a checkpoint of either framework is read by the other.
@@ -12,7 +12,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.eager import array_ops
-from flambeau.kernels import quantized
+from flambeau.kernels.templates import quantized
 from flambeau.ops import quantized as layers
 from flambeau.ops.linear import linear
 from flambeau.quantized_tensor import QuantizedTensor, Quantizer, of_integers

@@ -19,7 +19,8 @@ import numpy as np
 from flambeau import determinism, dtypes, printing
 from flambeau.eager.overrides import DisableTorchFunctionSubclass, overridable
 from flambeau.factories import as_tensor
-from flambeau.kernels import arrays, quantized
+from flambeau.kernels import arrays
+from flambeau.kernels.templates import quantized
 from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
 from flambeau.tensor import Tensor, wrap
 from flambeau.typed_storage import typed_storage

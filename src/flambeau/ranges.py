@@ -14,7 +14,9 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.factories import dtype_of, factory, made, number, whole
-from flambeau.kernels import arrays, keeper, steps
+from flambeau.kernels import arrays
+from flambeau.kernels.indexing import ranges as steps
+from flambeau.kernels.native import memory_guard
 from flambeau.tensor import Tensor
 
 
@@ -87,8 +89,8 @@ def _arithmetic(name: str, start, step, n: int, dtype: dtypes.dtype, device) -> 
     found = steps.arithmetic(counts(start), counts(step), n, dtype.numpy, dtype.name)
     if found is not None:
         return arrays.to_device(found, device)
-    if 8 * n >= keeper.LARGE:
-        keeper.keep(8 * n, 0)  # NumPy, which makes it, does not ask
+    if 8 * n >= memory_guard.LARGE:
+        memory_guard.keep(8 * n, 0)  # NumPy, which makes it, does not ask
     with np.errstate(over="ignore"):
         if dtype.is_floating_point:
             values: Any = float(start) + float(step) * np.arange(n, dtype=np.float64)

@@ -40,7 +40,7 @@ def seed() -> int:
 
 def _seed_gpus(seed: int) -> None:
     """Nothing to do before a GPU has been used: its generator starts from the seed of the CPU's."""
-    if "flambeau.kernels.cuda" in sys.modules:
+    if "flambeau.kernels.cuda.gpu" in sys.modules:
         arrays.cuda().manual_seed_all(seed)
 
 

@@ -18,7 +18,7 @@ from flambeau import devices, dtypes, errors
 from flambeau.autograd import modes
 from flambeau.autograd.node import LEAF, Node, RemovableHandle, shown
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.native import maker
+from flambeau.kernels.native.native import maker
 from flambeau.ops import formats
 from flambeau.storage import Storage
 

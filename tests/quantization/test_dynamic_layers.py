@@ -12,7 +12,7 @@ import pytest
 from pairs import array, both, close, refusals, same, torch
 
 import flambeau
-from flambeau.kernels import quantized as kernels
+from flambeau.kernels.templates import quantized as kernels
 from flambeau.ops import quantized as operations
 
 

@@ -22,7 +22,7 @@ from collections import Counter
 from concurrent.futures import Future, ProcessPoolExecutor
 
 import flambeau
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 from flambeau.serialization.zip_writer import ZipWriter
 
 REFUSALS = (pickle.UnpicklingError, RuntimeError, EOFError)

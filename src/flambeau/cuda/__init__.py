@@ -1,7 +1,7 @@
 """torch.cuda: GPUs as a program sees them: which there are, their memory, streams, events and random numbers.
 
 Everything here can be imported on a machine without a GPU or without CuPy, where `is_available()` is False, `device_count()` is 0, and
-whatever needs a GPU says so. The work itself is done in `kernels/cuda.py`.
+whatever needs a GPU says so. The work itself is done in `kernels/cuda/gpu.py`.
 
 >>> x = torch.ones(3, device="cuda" if torch.cuda.is_available() else "cpu")
 """
@@ -84,7 +84,7 @@ def init() -> None:
 
 def is_initialized() -> bool:
     """Whether this process has used a GPU."""
-    return "flambeau.kernels.cuda" in sys.modules and is_available()
+    return "flambeau.kernels.cuda.gpu" in sys.modules and is_available()
 
 
 def current_device() -> int:

@@ -224,7 +224,7 @@ def memory_of(array: Any) -> tuple[Any, int, str] | None:
 
 
 def _of_pool(owner: Any) -> int:
-    """The size of a piece of the memory pool: it is what the capsule that owns it carries (see kernels/csrc/arrays.c)."""
+    """The size of a piece of the memory pool: it is what the capsule that owns it carries (see kernels/native/csrc/arrays.c)."""
     if type(owner).__name__ != "PyCapsule":
         return 0
     import ctypes
