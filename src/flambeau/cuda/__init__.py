@@ -17,14 +17,14 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from flambeau import devices, dtypes, legacy, rng
+from flambeau import devices, dtypes, rng
 from flambeau.cuda.graphs import CUDAGraph as CUDAGraph
 from flambeau.cuda.graphs import graph as graph
 from flambeau.errors import AcceleratorError, OutOfMemoryError
-from flambeau.host_memory import cuda_device_count, cuda_is_available
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor
-from flambeau.typed_storage import CUDA_STORAGES
+from flambeau.tensor import Tensor, legacy
+from flambeau.tensor.host_memory import cuda_device_count, cuda_is_available
+from flambeau.tensor.typed_storage import CUDA_STORAGES
 
 # -- which GPUs there are ------------------------------------------------------------------------------------------------
 

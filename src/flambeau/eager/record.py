@@ -23,8 +23,8 @@ from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import RESULT
 from flambeau.kernels.mirrored import Mirrored
 from flambeau.kernels.native.native import maker, recorder
-from flambeau.storage import Storage
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS
 state = modes.state

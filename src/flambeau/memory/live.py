@@ -31,8 +31,8 @@ from flambeau.kernels.meta import MetaArray
 from flambeau.memory import recording
 from flambeau.nn.modules.module import Module
 from flambeau.optim.optimizer import Optimizer
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 KINDS = ("weights", "buffers", "gradients", "optimizer", "activations", "other")
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.errors import refusal
-from flambeau.factories import empty, tensor
-from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
-from flambeau.subclass import _turned, as_subclass
-from flambeau.tensor import Size, Tensor
-from flambeau.typed_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage
-from flambeau.untyped_storage import UntypedStorage, storage_for
+from flambeau.tensor.factories import empty, tensor
+from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.subclass import _turned, as_subclass
+from flambeau.tensor.tensor import Size, Tensor
+from flambeau.tensor.typed_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage
+from flambeau.tensor.untyped_storage import UntypedStorage, storage_for
 
 
 def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtype: bool = False) -> Tensor:

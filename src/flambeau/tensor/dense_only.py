@@ -11,13 +11,14 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from flambeau import dtypes, errors, layouts
+from flambeau import dtypes, errors
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.errors import refusal
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import signs
-from flambeau.tensor import Tensor
+from flambeau.tensor import layouts
+from flambeau.tensor.tensor import Tensor
 
 NEVER = "is_sparse is_sparse_csr is_quantized is_mkldnn is_nested is_xpu is_mps is_xla is_vulkan is_mtia is_maia is_ipu".split()
 REFUSED = [

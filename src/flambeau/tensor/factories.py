@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import determinism, devices, dtypes, errors, layouts, literals
+from flambeau import determinism, devices, dtypes, errors, literals
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides
 from flambeau.kernels import arrays
 from flambeau.kernels import layout as geometry
 from flambeau.kernels.native import memory_guard
 from flambeau.ops import formats
-from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor import layouts
+from flambeau.tensor.tensor import PLAIN, Tensor, wrap
 
 MADE_SPARSE = frozenset("zeros empty zeros_like empty_like new_zeros new_empty".split())  # what can be made in any layout
 COUNTED = frozenset("arange fftfreq rfftfreq".split())  # whose number of elements is computed
@@ -165,7 +166,7 @@ def check_options(name: str, layout: Any = None, pin_memory: bool | None = False
     """Refuse what only other builds have: sparse layouts, and pinned memory where there is no GPU."""
     layouts.check(name, layout)
     if pin_memory:
-        from flambeau import host_memory
+        from flambeau.tensor import host_memory
 
         host_memory.need_accelerator(f"{name}(pin_memory=True)")
 
@@ -362,7 +363,7 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
     if (lent := _lent(obj, dtype)) is not None:
         return lent
     if type(obj).__name__ == "PyCapsule":
-        from flambeau.interop import from_dlpack
+        from flambeau.tensor.interop import from_dlpack
 
         return from_dlpack(obj)
     try:
@@ -377,7 +378,7 @@ def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
     if hasattr(obj, "_untyped_storage"):
         return _of_storage(obj, dtype)
     if hasattr(obj, "__dlpack__") and not isinstance(obj, np.ndarray):
-        from flambeau.interop import from_dlpack
+        from flambeau.tensor.interop import from_dlpack
 
         return from_dlpack(obj)
     return None
@@ -385,7 +386,7 @@ def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
 
 def _of_storage(obj: Any, dtype: dtypes.dtype | None) -> Tensor:
     """A tensor over the bytes of a storage, read as numbers of the dtype."""
-    from flambeau.untyped_storage import UntypedStorage, flat_view, storage_for
+    from flambeau.tensor.untyped_storage import UntypedStorage, flat_view, storage_for
 
     dtype = dtype or (dtypes.int64 if isinstance(obj, UntypedStorage) else obj.dtype)
     storage = storage_for(obj, dtype)._storage

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.eager import inplace, overrides
-from flambeau.tensor import Tensor
+from flambeau.tensor.tensor import Tensor
 
 NAMES = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau.eager.overrides import overridable
 from flambeau.kernels import layout
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor.tensor import Size, Tensor
 
 
 def is_tensor(obj: Any, /) -> bool:

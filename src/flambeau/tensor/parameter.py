@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from flambeau import pickling
 from flambeau.eager.overrides import disabled_torch_function
-from flambeau.factories import empty
-from flambeau.tensor import PLAIN, Tensor
+from flambeau.tensor import pickling
+from flambeau.tensor.factories import empty
+from flambeau.tensor.tensor import PLAIN, Tensor
 
 
 class _ParameterMeta(type):

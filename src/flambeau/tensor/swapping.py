@@ -13,7 +13,7 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.autograd.node import _accumulators, next_sequence
-from flambeau.tensor import Tensor
+from flambeau.tensor.tensor import Tensor
 
 
 def swap_tensors(t1: Tensor, t2: Tensor) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor
+from flambeau.tensor.tensor import Tensor
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 BINS = 28

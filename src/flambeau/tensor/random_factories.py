@@ -7,12 +7,12 @@ from typing import Any
 
 from flambeau import devices, dtypes
 from flambeau.eager import inplace
-from flambeau.factories import factory, like, made, need_tuple, shape_of, whole
 from flambeau.kernels import arrays
 from flambeau.kernels.random import sampling
 from flambeau.ops.formats import preserve_format
 from flambeau.ops.sampling import draw, fill, normal_around, source
-from flambeau.tensor import Tensor
+from flambeau.tensor.factories import factory, like, made, need_tuple, shape_of, whole
+from flambeau.tensor.tensor import Tensor
 
 
 def _sampled(name: str, kind: str, meaning: str) -> Callable:

@@ -11,7 +11,7 @@ from flambeau import devices, dtypes, errors
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor
+from flambeau.tensor.tensor import Tensor
 
 
 def item(self: Tensor) -> Any:

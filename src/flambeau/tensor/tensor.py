@@ -20,7 +20,7 @@ from flambeau.autograd.node import LEAF, Node, RemovableHandle, shown
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native.native import maker
 from flambeau.ops import formats
-from flambeau.storage import Storage
+from flambeau.tensor.storage import Storage
 
 if TYPE_CHECKING:
     from flambeau._surface import Methods  # what eager/bind.py attaches, written down by tools/surface.py
@@ -128,7 +128,7 @@ class Tensor(Methods):
     __array_priority__ = 1000  # NumPy leaves `ndarray * tensor` to us
 
     def __new__(cls, *args, **kwargs):
-        from flambeau import legacy
+        from flambeau.tensor import legacy
 
         return legacy.constructor(cls, *args, **kwargs)
 
@@ -264,7 +264,7 @@ class Tensor(Methods):
 
     def untyped_storage(self):
         """The bytes behind the tensor and its views."""
-        from flambeau.untyped_storage import UntypedStorage
+        from flambeau.tensor.untyped_storage import UntypedStorage
 
         return UntypedStorage._of(self._shared_storage())
 
@@ -490,18 +490,18 @@ class Tensor(Methods):
     # -- Python protocols that are not operations
 
     def __repr__(self, *, tensor_contents=None) -> str:
-        from flambeau import printing
+        from flambeau.tensor import printing
 
         return printing.tensor_repr(self, tensor_contents=tensor_contents, default_dtype=dtypes.get_default_dtype())
 
     def describe(self):
         """The tensor at a glance: shape, dtype, range, mean, std, how many NaN, infinities and zeros, a small histogram."""
-        from flambeau import describe
+        from flambeau.tensor import describe
 
         return describe.describe(self)
 
     def __format__(self, spec: str) -> str:
-        from flambeau import printing
+        from flambeau.tensor import printing
 
         return printing.tensor_format(self, spec)
 

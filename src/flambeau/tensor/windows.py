@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import factory, made
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor
+from flambeau.tensor.factories import factory, made
+from flambeau.tensor.tensor import Tensor
 
 
 @factory

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import dtype_of, factory, made, number, whole
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import ranges as steps
 from flambeau.kernels.native import memory_guard
-from flambeau.tensor import Tensor
+from flambeau.tensor.factories import dtype_of, factory, made, number, whole
+from flambeau.tensor.tensor import Tensor
 
 
 @factory

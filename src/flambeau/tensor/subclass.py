@@ -9,7 +9,7 @@ from flambeau.eager import overrides
 from flambeau.eager.overrides import DisableTorchFunctionSubclass
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.views import _alias
-from flambeau.tensor import DISPATCHED, Tensor, wrap
+from flambeau.tensor.tensor import DISPATCHED, Tensor, wrap
 
 
 def make_wrapper_subclass(cls: type, *args, **kwargs) -> Tensor:

@@ -16,10 +16,10 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.autograd import modes
-from flambeau.factories import device_of, from_array
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.factories import device_of, from_array
+from flambeau.tensor.tensor import Tensor, wrap
 
 
 def from_numpy(ndarray: np.ndarray) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from flambeau.tensor import Tensor
+from flambeau.tensor.tensor import Tensor
 
 _IDENTITY = "is deprecated on 0-D tensors, which it leaves as they are."
 
