@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import printing
 from flambeau.autograd import modes
 from flambeau.dispatch import names, stack
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
 from flambeau.ops import formats
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, printing
 
 state = modes.state
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 from math import prod
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gemm
-from flambeau.kernels.reduce import reduce
+from flambeau.kernels import arrays
+from flambeau.kernels.reductions.reduce import reduce
+from flambeau.kernels.templates import gemm
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm

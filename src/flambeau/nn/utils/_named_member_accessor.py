@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau.nn.modules.module import Module
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 
 class _Missing:
