@@ -45,9 +45,15 @@ def _create_batched_inputs(flat_in_dims: list, flat_args: list, vmap_level: int,
 def _maybe_remove_batch_dim(name: str, batched_output: Any, vmap_level: int, batch_size: int, out_dim: int | None) -> Any:
     """A leaf of the results as it leaves vmap."""
     if out_dim is None:
-        return ours.left(name, batched_output, None, batched.state.levels[vmap_level - 1]) if isinstance(batched_output, Batched) else batched_output
+        return (
+            ours.left(name, batched_output, None, batched.state.levels[vmap_level - 1])
+            if isinstance(batched_output, Batched)
+            else batched_output
+        )
     if not isinstance(batched_output, Tensor):
-        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean out_dims=None for it?")
+        raise ValueError(
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean out_dims=None for it?"
+        )
     return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
 
 
@@ -99,7 +105,9 @@ def _by_steps(func: Callable, in_dims: Any, out_dims: Any, randomness: str, chun
     places = _broadcast_to_and_flatten(out_dims, whole)
     assert places is not None
     columns = zip(*(chunk[0] for chunk in chunks), strict=True)
-    return tree_unflatten([column[0] if d is None else OPS["cat"](list(column), d) for column, d in zip(columns, places, strict=True)], whole)
+    return tree_unflatten(
+        [column[0] if d is None else OPS["cat"](list(column), d) for column, d in zip(columns, places, strict=True)], whole
+    )
 
 
 ours.replaced_steps = lambda: None if _steps() is None else _by_steps
