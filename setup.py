@@ -17,7 +17,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-CSRC = Path("src/flambeau/kernels/csrc")
+CSRC = Path("src/flambeau/kernels/native/csrc")
 # Python's calling conventions and formulas have parameters that are not read, tables leave out what is 0, and one formula serves signed and unsigned integers.
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-type-limits"]
 STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]

@@ -7,10 +7,10 @@ import pytest
 import flambeau as torch
 import flambeau.ops.normalization
 import flambeau.ops.softmax
-from flambeau.kernels import print_cuda_loops
-from flambeau.kernels.fold import FOLDS
+from flambeau.kernels.cuda import print_rows
 from flambeau.kernels.loops import cuda
 from flambeau.kernels.loops.language import DECLARED, Loop, extent, pick, position, total
+from flambeau.kernels.reductions.fold import FOLDS
 
 NAN, INF = float("nan"), float("inf")
 
@@ -87,7 +87,7 @@ def test_every_declaration_prints():
     """Every fold and every loop has a kernel for each of its dtypes."""
     for fold in FOLDS:
         for dtype in fold.dtypes:
-            text = print_cuda_loops.print_fold(print_cuda_loops.FoldInstance(fold, dtype, 32, find=fold.find))
+            text = print_rows.print_fold(print_rows.FoldInstance(fold, dtype, 32, find=fold.find))
             assert f"fl_fold_{fold.name}_" in text and text.count("{") == text.count("}")
     odd = Loop("odd", lambda x, at: (pick(0, at) * position, total(x) / extent), "ri r:i64", "ri r")
     for loop in [*DECLARED.values(), odd]:

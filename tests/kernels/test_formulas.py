@@ -11,11 +11,12 @@ import pytest
 
 import flambeau
 from flambeau.eager import interpret
-from flambeau.kernels import arrays, derive, simplify
-from flambeau.kernels import expr as e
-from flambeau.kernels.evaluate import evaluate
-from flambeau.kernels.pointwise import GRAD, RESULT, Pointwise
-from flambeau.kernels.simplify import ONE, ZERO
+from flambeau.kernels import arrays
+from flambeau.kernels.language import derive, simplify
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.evaluate import evaluate
+from flambeau.kernels.language.pointwise import GRAD, RESULT, Pointwise
+from flambeau.kernels.language.simplify import ONE, ZERO
 from flambeau.ops import OPS, everything
 
 F64, C128 = np.dtype(np.float64), np.dtype(np.complex128)

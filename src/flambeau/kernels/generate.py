@@ -10,58 +10,43 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flambeau.kernels import (
-    channels,
-    class_loops,
-    complex_loops,
-    counting_loops,
-    dtype_table,
-    elimination_loops,
-    fold,
+from flambeau.kernels.indexing import counting_loops, index_loops, interpolation, move_loops, weighted_gather
+from flambeau.kernels.language import complex_loops, dtype_table, print_c, vecmath
+from flambeau.kernels.language.derive import NotDifferentiable
+from flambeau.kernels.language.pointwise import Pointwise
+from flambeau.kernels.linear_algebra import elimination_loops, householder_loops, sparse_loops
+from flambeau.kernels.loops import schedules, update_loops
+from flambeau.kernels.loops.schedules import SCHEDULES
+from flambeau.kernels.loops.source import HEADER
+from flambeau.kernels.loops.updates import Update
+from flambeau.kernels.random import random_loops
+from flambeau.kernels.reductions import channels, cross_entropy_loops, fold, lanes, norm_loops, scan_loops
+from flambeau.kernels.templates import (
     fourier_loops,
-    householder_loops,
-    index_loops,
-    lanes,
-    mixing,
-    move_loops,
-    norm_loops,
-    order_loops,
-    points,
     pool_loops,
     print_attention,
-    print_c,
     print_conv,
     print_gemm,
     print_quantized,
     print_recurrent,
     print_tiles,
     product_loops,
-    random_loops,
-    scan_loops,
-    sparse_loops,
-    update_loops,
-    vecmath,
+    sorting_loops,
 )
-from flambeau.kernels.derive import NotDifferentiable
-from flambeau.kernels.loops import schedules
-from flambeau.kernels.loops.schedules import SCHEDULES
-from flambeau.kernels.loops.source import HEADER
-from flambeau.kernels.pointwise import Pointwise
-from flambeau.kernels.updates import Update
 
 ROOMS = {
     "counting.c": counting_loops,
     "products.c": product_loops,
     "channels.c": channels,
     "norms.c": norm_loops,
-    "mix.c": mixing,
+    "mix.c": weighted_gather,
     "random.c": random_loops,
     "index.c": index_loops,
     "move.c": move_loops,
     "scans.c": scan_loops,
     "sparse.c": sparse_loops,
-    "order.c": order_loops,
-    "classes.c": class_loops,
+    "order.c": sorting_loops,
+    "classes.c": cross_entropy_loops,
     "householder.c": householder_loops,
     "elimination.c": elimination_loops,
     "fourier.c": fourier_loops,
@@ -70,7 +55,7 @@ ROOMS = {
     "quantized.c": print_quantized,
     "conv.c": print_conv,
     "pool.c": pool_loops,
-    "points.c": points,
+    "points.c": interpolation,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 

@@ -15,7 +15,7 @@ import operator
 from collections.abc import Callable
 
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.expr import Expr
+from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.loops import derive, run
 from flambeau.kernels.loops.language import Loop, declare
 from flambeau.ops.declare import ArrayOp, on_arrays

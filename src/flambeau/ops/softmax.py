@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import peak, total
 from flambeau.ops.declare import composite
 from flambeau.ops.rowwise import rowwise

@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import native
 from flambeau.kernels.loops.language import DECLARED
 from flambeau.kernels.loops.run import run, side_by_side
+from flambeau.kernels.native import native
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 # Blocks of 64 columns and of 16, what is left of them, columns that are too long to be copied, and more dimensions on both sides.

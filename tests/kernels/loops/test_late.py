@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flambeau.kernels import native
 from flambeau.kernels.loops import late
 from flambeau.kernels.loops.language import Loop, extent, pick, position, total
+from flambeau.kernels.native import native
 
 pytestmark = pytest.mark.skipif(native.lib is None or shutil.which("cc") is None, reason="nothing is compiled here")
 
 PROGRAM = """
 import sys, warnings
 import numpy as np
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 from flambeau.kernels.loops.language import Loop, total
 from flambeau.kernels.loops.run import compiled, run
 

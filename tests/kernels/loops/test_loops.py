@@ -8,10 +8,10 @@ import pytest
 
 import flambeau.ops.normalization
 import flambeau.ops.softmax  # noqa: F401  they declare loops
-from flambeau.kernels import expr as e
-from flambeau.kernels import native
+from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops import derive, evaluate, run
 from flambeau.kernels.loops.language import DECLARED, EACH, ROW, SHARED, Loop, extent, peak, pick, position, total
+from flambeau.kernels.native import native
 
 compiled = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 SHAPES = [(1,), (7,), (33,), (1000,), (3, 7), (4, 33), (40, 9), (300, 5), (2, 5, 16), (70, 17), (3, 1), (2, 5000)]

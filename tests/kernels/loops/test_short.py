@@ -8,9 +8,9 @@ import pytest
 
 import flambeau
 import flambeau.ops.softmax
-from flambeau.kernels import native
 from flambeau.kernels.loops.language import DECLARED
 from flambeau.kernels.loops.run import run
+from flambeau.kernels.native import native
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}

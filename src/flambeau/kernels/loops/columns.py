@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flambeau.kernels.expr import Expr, loads
+from flambeau.kernels.language.expr import Expr, loads
+from flambeau.kernels.language.print_c import TYPES, LoopPrinter
 from flambeau.kernels.loops.language import Loop, in_order
 from flambeau.kernels.loops.passes import Pass, passes
-from flambeau.kernels.print_c import TYPES, LoopPrinter
 
 WIDTHS = (128, 64, 16)  # columns a loop takes at a time: as many as can be
 NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache

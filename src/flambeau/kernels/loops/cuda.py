@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flambeau.kernels.expr import Expr, loads
+from flambeau.kernels.language.expr import Expr, loads
+from flambeau.kernels.language.print_cuda import PREAMBLE, THREADS, TYPES, CudaPrinter
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, passes
-from flambeau.kernels.print_cuda import PREAMBLE, THREADS, TYPES, CudaPrinter
 
 
 @dataclass(frozen=True)

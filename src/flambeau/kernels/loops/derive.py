@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from flambeau.kernels import derive
-from flambeau.kernels import expr as e
-from flambeau.kernels.expr import Expr, const
+from flambeau.kernels.language import derive
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.expr import Expr, const
+from flambeau.kernels.language.simplify import ONE, ZERO, add, mul
 from flambeau.kernels.loops.language import ROW, Loop, extent, in_order, pick, position, total
-from flambeau.kernels.simplify import ONE, ZERO, add, mul
 
 RESULT = e.load(99)
 

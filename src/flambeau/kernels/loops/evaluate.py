@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import evaluate as formulas
-from flambeau.kernels.expr import Expr
+from flambeau.kernels.language import evaluate as formulas
+from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
 
 Array = Any

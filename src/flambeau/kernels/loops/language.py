@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
-from flambeau.kernels import expr as e
-from flambeau.kernels.expr import Expr
-from flambeau.kernels.pointwise import FLOATS
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.expr import Expr
+from flambeau.kernels.language.pointwise import FLOATS
 
 REDUCTIONS = ("total", "peak")
 e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick"), 1)

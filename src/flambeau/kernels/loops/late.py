@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from flambeau.kernels import native
 from flambeau.kernels.loops import cache, compiler
 from flambeau.kernels.loops.language import Loop
+from flambeau.kernels.native import native
 
 _one_at_a_time = threading.Lock()  # of the threads of this process, which would all wait for the same compiler
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flambeau.kernels import expr as e
-from flambeau.kernels.expr import Expr
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.loops.language import EACH, REDUCTIONS, Loop, in_order, uses
 
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flambeau.kernels.expr import Expr, loads
+from flambeau.kernels.language.expr import Expr, loads
+from flambeau.kernels.language.print_c import CONVERT, TYPES, LoopPrinter, storage_of
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, Passes, passes
-from flambeau.kernels.print_c import CONVERT, TYPES, LoopPrinter, storage_of
 
 LANES = 64
 NEAR = 4096  # elements of a row of half precision that is widened as a whole

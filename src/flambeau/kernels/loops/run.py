@@ -13,12 +13,13 @@ from math import prod
 
 import numpy as np
 
-from flambeau.kernels import arrays, native
+from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.loops import columns, late
 from flambeau.kernels.loops.evaluate import evaluate
 from flambeau.kernels.loops.language import DECLARED, EACH, ROW, SHARED, Loop
-from flambeau.kernels.reduce import dense, reduce
+from flambeau.kernels.native import native
+from flambeau.kernels.reductions.reduce import dense, reduce
 
 FEW = 32  # short rows that are worth bringing together
 INLINE, BLOCK = 32768, 16384  # elements: what is not worth a second thread; what a call takes otherwise

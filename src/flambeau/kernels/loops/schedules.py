@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from flambeau.kernels import lanes
+from flambeau.kernels.language.print_c import ENUM, TYPES, operand_dtype
 from flambeau.kernels.loops import columns, rows, short
 from flambeau.kernels.loops.language import DECLARED, EACH, Loop
-from flambeau.kernels.print_c import ENUM, TYPES, operand_dtype
+from flambeau.kernels.reductions import lanes
 
 
 class Schedule(NamedTuple):

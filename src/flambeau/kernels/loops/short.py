@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flambeau.kernels.expr import Expr, loads, replace
+from flambeau.kernels.language.expr import Expr, loads, replace
+from flambeau.kernels.language.print_c import TYPES, LoopPrinter
 from flambeau.kernels.loops.language import Loop, in_order
 from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.loops.rows import PARAMETERS
-from flambeau.kernels.print_c import TYPES, LoopPrinter
 
 BUFFER = 1024  # elements
 ALL = "FL_IVDEP for (int64_t i = 0; i < m; i++)"

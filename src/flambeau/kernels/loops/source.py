@@ -43,7 +43,7 @@ void FL_NAME(fl_copy)(int size, char *to, int64_t to_step, const char *from, int
 void FL_NAME(fl_in_blocks)(fl_loop, char *const *, const int64_t *, int64_t, const double *, int, const uint8_t *);
 """
 
-CSRC = Path(__file__).parent.parent / "csrc"
+CSRC = Path(__file__).parent.parent / "native" / "csrc"
 # Memory comes from the extension that loads it, as do its answers to whether both were made from the same headers.
 LOADED = """
 #include <string.h>
@@ -58,7 +58,7 @@ __attribute__((visibility("default"))) void fl_loaded_imports(void *(*alloc)(siz
 
 def whole(texts: Iterable[str], declarations: Iterable[str], entries: Sequence[str]) -> str:
     """A C file that needs no other: loops, and the table through which the launcher finds them."""
-    from flambeau.kernels.print_c import IN_BLOCKS
+    from flambeau.kernels.language.print_c import IN_BLOCKS
 
     rows = "".join(f"    {entry},\n" for entry in entries)
     table = f"""
@@ -73,7 +73,7 @@ __attribute__((visibility("default"))) const int fl_loaded_size = sizeof(fl_poin
 @cache
 def _head() -> str:
     """The headers, one after the other, each without its questions for those before."""
-    from flambeau.kernels import dtype_table, vecmath
+    from flambeau.kernels.language import dtype_table, vecmath
 
     includes = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <stddef.h>\n"
     hand = [(CSRC / name).read_text() for name in ("system.h", "loops.h")]
