@@ -623,12 +623,12 @@ def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@composite(method=False)
+@composite(method=False, out="same")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
     out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     stored = _stored_dtype(input, weight, bias, running_mean, running_var)
-    return out, *([s.detach().to(stored) for s in found] if found else [input.new_empty(0, dtype=stored)] * 2)
+    return out, *[s.detach().to(stored) for s in found or [input.new_empty(0), input.new_empty(0)]]
 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, mixed=False):
