@@ -14,7 +14,7 @@ from flambeau.eager.looks import look
 from flambeau.eager.record import record_again, record_array, record_view, share
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import turned
-from flambeau.kernels.native import maker, strided_view
+from flambeau.kernels.native.native import maker, strided_view
 from flambeau.tensor import Tensor
 
 state = modes.state

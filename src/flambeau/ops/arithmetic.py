@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, folding
-from flambeau.kernels import expr as e
-from flambeau.kernels.pointwise import INTEGERS
+from flambeau.kernels import arrays
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.pointwise import INTEGERS
+from flambeau.kernels.reductions import folding
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
 from flambeau.ops.nodes import binary
@@ -53,7 +54,7 @@ def checked_alpha(input, other, alpha):
     """
     if type(alpha) is int and abs(alpha) <= 256:
         return alpha  # every dtype has it
-    if type(alpha) is float and is_tensor(input) and input._array.dtype.char in "fd":
+    if type(alpha) is float and is_tensor(input) and input.dtype in (dtypes.float32, dtypes.float64):
         return alpha  # of the result's category in any case
     common = promoted(input, other)
     if isinstance(alpha, bool) and common is not dtypes.bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.promotion import is_tensor, promoted
@@ -125,7 +125,7 @@ def check_bounds(input, min, max) -> None:
     """Raise if there is no bound, or one that the dtype of the result cannot hold."""
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
-    if input._array.dtype.kind == "f" or input.is_floating_point():
+    if input.is_floating_point():
         return
     given = [b for b in (min, max) if b is not None]
     common = promoted(input, *given)

@@ -19,8 +19,9 @@ import warnings
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather
-from flambeau.kernels.mixing import Table, mix
+from flambeau.kernels import arrays
+from flambeau.kernels.indexing import gather
+from flambeau.kernels.indexing.weighted_gather import Table, mix
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.pooling import _adaptive_avg
@@ -273,7 +274,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         raise RuntimeError(f"interpolate: a result of size {sizes} is larger than any memory")
     _check_dtype(input, mode)
     if mode.startswith("nearest"):
-        return _picked(input, (mode, tuple(input._array.shape[2:]), tuple(sizes), tuple(scales)))
+        return _picked(input, (mode, tuple(input.shape[2:]), tuple(sizes), tuple(scales)))
     half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
     wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind

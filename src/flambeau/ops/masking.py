@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from flambeau import literals
-from flambeau.kernels import arrays, gather, layout
-from flambeau.kernels import expr as e
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather
+from flambeau.kernels.language import expr as e
 from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.scattering import check_tensor
@@ -34,7 +35,7 @@ def masked_fill(input, mask, value):
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
     elif not isinstance(value, (*arrays.NUMBERS, np.generic)):
         raise TypeError(f"masked_fill(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
-    if mask._array.size > input._array.size:
+    if mask.numel() > input.numel():
         mask = mask.contiguous()  # else its order of dimensions would be that of the result
     return _masked_fill, input, mask, filling(input, value)
 
@@ -71,7 +72,7 @@ def masked_select(input, mask):
     check_tensor("masked_select", "mask", mask)
     if mask.dtype.name != "bool":
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, found {mask.dtype}. Try mask.bool()")
-    if input._array.shape == mask._array.shape:
+    if input.shape == mask.shape:
         return _masked_select(input, mask)
     shape = layout.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     return _masked_select(input.expand(shape), mask.expand(shape))

@@ -5,7 +5,7 @@
     group_norm       over groups of channels of each sample        instance_norm   over each channel of each sample
     batch_norm       over each channel of the whole batch, remembering running averages
 
-Layer and group norm are one row program forward and one backward (kernels/rows.py). Their mean and rstd = 1 / sqrt(var + eps) are results
+Norms over rows are one loop forward and one backward (kernels/loops/). Their mean and rstd = 1 / sqrt(var + eps) are results
 like any other, with derivatives of their own, so formulas in which they occur can be differentiated again. Half precision is normalised in
 float32 and rounded once.
 """
@@ -18,7 +18,12 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, channels, layout, rowwise
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops.language import Loop, declare, extent, total
+from flambeau.kernels.loops.run import compiled, ready, run
+from flambeau.kernels.native.native import not_compiled
+from flambeau.kernels.reductions import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.copying import in_kind, row_major
@@ -36,16 +41,63 @@ def _standardized(input, mean, rstd):
     return (input - mean) * rstd
 
 
-# -- over the last dimension -----------------------------------------------------------------------------------------------
+# -- over the last dimension: the loops ------------------------------------------------------------------------------------
+
+
+def _normal(x, eps):
+    mean = total(x) / extent
+    off = x - mean
+    rstd = e.rsqrt(total(off * off) / extent + eps)
+    return off * rstd, mean, rstd
+
+
+def _layer(x, weight, bias, eps):
+    normal, mean, rstd = _normal(x, eps)
+    return normal * weight + bias, mean, rstd
+
+
+def _layer_back(grad, x, weight, mean, rstd):
+    """rstd * (h - mean(h) - y * mean(h * y)) with h = grad * weight and y = (x - mean) * rstd."""
+    scaled, normal = grad * weight, (x - mean) * rstd
+    return rstd * (scaled - total(scaled) / extent - normal * (total(scaled * normal) / extent))
+
+
+def _rms(x, weight, eps):
+    rstd = e.rsqrt(total(x * x) / extent + eps)
+    return x * rstd * weight, rstd
+
+
+def _rms_back(grad, x, weight, rstd):
+    """rstd * (h - y * mean(h * y)) with h = grad * weight and y = x * rstd."""
+    scaled, normal = grad * weight, x * rstd
+    return rstd * (scaled - normal * (total(scaled * normal) / extent))
+
+
+WIDE = ("float32", "float64")  # half precision is normalised in float32, by casts, where a gradient is wanted
+LAYER = declare(Loop("layer_norm", _layer, "ri i i", "ri r r", 1, WIDE))
+LAYER_ALONE = declare(Loop("layer_norm_alone", lambda *given: _layer(*given)[0], "ri i i", options=1))
+LAYER_BARE = declare(Loop("layer_norm_bare", lambda x, eps: _normal(x, eps)[0], "ri", options=1))
+LAYER_BACK = declare(Loop("layer_norm_backward", _layer_back, "ri ri i r r", dtypes=WIDE))
+LAYER_ALL = declare(Loop("layer_norm_gradients", lambda g, x, *rest: (_layer_back(g, x, *rest), g * ((x - rest[1]) * rest[2]), g),
+                         "ri ri i r r", "ri i i", dtypes=WIDE))  # fmt: skip
+WEIGHTED = declare(Loop("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), "ri ri r r", dtypes=WIDE))
+RMS = declare(Loop("rms_norm", _rms, "ri i", "ri r", 1, WIDE))
+RMS_BACK = declare(Loop("rms_norm_backward", _rms_back, "ri ri i r", dtypes=WIDE))
+RMS_ALL = declare(
+    Loop("rms_norm_gradients", lambda g, x, w, rstd: (_rms_back(g, x, w, rstd), g * (x * rstd)), "ri ri i r", "ri i", dtypes=WIDE)
+)
+
+
+# -- and their operations ----------------------------------------------------------------------------------------------------
 
 
 @inner(returns="out mean rstd", grad_name="NativeLayerNormBackward0")
 def _layer_norm(input, weight, bias, eps):
     """((x - mean) * rstd * weight + bias, mean, rstd). (*, N); weight and bias repeat to that -> (*, N), (*, 1), (*, 1)."""
-    return rowwise.layer_norm(input, weight, bias, eps)
+    return run(LAYER, (input, weight, bias), (eps,))
 
 
-_layer_norm.prepared(lambda input, weight, bias, eps: rowwise.layer_norm_ready(input, weight, bias, eps))
+_layer_norm.prepared(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
 
 
 @_layer_norm.meta
@@ -84,7 +136,7 @@ def _plus(*terms):
 @inner(grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_backward(g, input, weight, mean, rstd):
     """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight and y = (x - mean) * rstd."""
-    return rowwise.layer_norm_backward(g, input, weight, mean, rstd)
+    return run(LAYER_BACK, (g, input, weight, mean, rstd))
 
 
 @_layer_norm_backward.joint
@@ -102,7 +154,7 @@ def _layer_norm_twice(grad, g, input, weight, mean, rstd, result):
 @inner()
 def _weighted(g, input, mean, rstd):
     """g * (x - mean) * rstd: what each element adds to the gradient of the weight."""
-    return rowwise.weighted(g, input, mean, rstd)
+    return run(WEIGHTED, (g, input, mean, rstd))
 
 
 @_weighted.joint
@@ -116,7 +168,7 @@ def _weighted_twice(grad, g, input, mean, rstd):
 @inner(returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_gradients(g, input, weight, mean, rstd):
     """The gradients of input, weight and bias in one go: `_layer_norm_backward`, and the sums of `_weighted` and g over the rows."""
-    return rowwise.layer_norm_gradients(g, input, weight, mean, rstd)
+    return run(LAYER_ALL, (g, input, weight, mean, rstd))
 
 
 @_layer_norm_gradients.joint
@@ -138,7 +190,7 @@ def _joined(parts: list[dict]) -> dict:
 @inner(returns="out rstd", grad_name="FusedRmsNormBackward0")
 def _rms_norm(input, weight, eps):
     """(x * rstd * weight, rstd) with rstd = 1 / sqrt(mean(x^2) + eps). (*, N), (N) -> (*, N), (*, 1)."""
-    return rowwise.rms_norm(input, weight, eps)
+    return run(RMS, (input, weight), (eps,))
 
 
 @_rms_norm.meta
@@ -163,7 +215,7 @@ def _(grads, input, weight, rstd, needs):
 @inner(grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_backward(g, input, weight, rstd):
     """rstd * (h - y * mean(h * y)) with h = g * weight and y = x * rstd."""
-    return rowwise.rms_norm_backward(g, input, weight, rstd)
+    return run(RMS_BACK, (g, input, weight, rstd))
 
 
 @_rms_norm_backward.joint
@@ -178,7 +230,7 @@ def _rms_norm_twice(grad, g, input, weight, rstd, result):
 @inner(returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_gradients(g, input, weight, rstd):
     """The gradients of input and weight in one go: `_rms_norm_backward`, and the sum of g * y over the rows."""
-    return rowwise.rms_norm_gradients(g, input, weight, rstd)
+    return run(RMS_ALL, (g, input, weight, rstd))
 
 
 @_rms_norm_gradients.joint
@@ -216,7 +268,7 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     if weight is not None and bias is not None and _is_usual(input._array, normalized_shape, weight._array, bias._array):
         return _layer_norm(input, weight, bias, eps)
     shape = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
-    x, n, whole = _wide(input), math.prod(shape), input._array.shape
+    x, n, whole = _wide(input), math.prod(shape), tuple(input.shape)
     w, b = (x.new_full((n,), missing) if p is None else _checked_dtype(p, x) for p, missing in ((weight, 1), (bias, 0)))
     if len(shape) > 1:
         x, w, b = x.reshape((*whole[: -len(shape)], n)), w.reshape(n), b.reshape(n)
@@ -237,14 +289,21 @@ def _is_usual(x, normalized_shape, w, b, among=_WIDE) -> bool:
 
 
 def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
+    """The result alone, in half precision too, without weight and bias too; NotImplemented where there is no loop for that."""
     if type(input) is type(weight) is type(bias) and _is_usual(input, normalized_shape, weight, bias, _FLOATING):
         if type(input) is np.ndarray:
-            return rowwise.layer_norm_alone(input, weight, bias, eps)
+            return _alone(LAYER_ALONE, input, (weight, bias), eps)
         if arrays.on_only_gpu(input):
-            return rowwise.layer_norm_there(input, weight, bias, eps)
+            return run(LAYER_ALONE, (input, weight, bias), (eps,))
     if type(input) is np.ndarray and weight is bias is None and input.shape[-1:] == normalized_shape and input.dtype in _FLOATING:
-        return rowwise.layer_norm_alone(input, None, None, eps)
+        return _alone(LAYER_BARE, input, (), eps)
     return NotImplemented
+
+
+def _alone(loop: Loop, input, given: tuple, eps: float):
+    if not input.size or compiled("rows", loop) is not_compiled:
+        return NotImplemented
+    return compiled("rows", loop)(input, *given, float(eps)) if input.flags.c_contiguous else run(loop, (input, *given), (eps,))
 
 
 @composite(method=False, grad_name="NativeLayerNormBackward0", settled=True)
@@ -264,7 +323,7 @@ functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 
 
 def _rms_name(input, *rest, **options) -> str | None:
-    return "MulBackward0" if input._array.itemsize > 2 else None
+    return "MulBackward0" if input.element_size() > 2 else None
 
 
 @composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True)
@@ -296,9 +355,9 @@ def _check_normalized(name: str, input, shape, weight, bias) -> tuple[int, ...]:
     if not shape:
         raise RuntimeError(f"{name}: Expected normalized_shape to be at least 1-dimensional, found {shape}")
     for what, given in (("weight", weight), ("bias", bias)):
-        if given is not None and given._array.shape != shape:
+        if given is not None and given.shape != shape:
             raise RuntimeError(f"{name}: {what} must have the shape of normalized_shape, {shape}, found {tuple(given.shape)}")
-    if input._array.shape[-len(shape) :] != shape:
+    if input.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got input of size"
             f"{list(input.shape)}: {name} normalises the trailing dimensions"
@@ -337,14 +396,7 @@ def _checked_dtype(parameter, like):
 @composite(method=False, grad_name="NativeGroupNormBackward0")
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    if (
-        weight is not None
-        and bias is not None
-        and _is_plain(input, weight, bias)
-        and group > 0
-        and C % group == 0
-        and input._array.shape[1] == C
-    ):
+    if weight is not None and bias is not None and _is_plain(input, weight, bias) and group > 0 and C % group == 0 and input.shape[1] == C:
         return _by_channel(input, weight, bias, float(eps), group, None)[:3]
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
@@ -387,7 +439,7 @@ def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
 def _group_norm(input, num_groups, weight, bias, eps):
     if input.dim() < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
-    samples, channels, *places = input._array.shape
+    samples, channels, *places = input.shape
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
@@ -400,7 +452,7 @@ def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabl
 @composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    shape = input._array.shape
+    shape = tuple(input.shape)
     if len(shape) >= 2 and num_groups > 0:
         _check_several((shape[0] * shape[1] // num_groups, num_groups, *shape[2:]))
     return _group_norm(input, num_groups, weight, bias, eps)
@@ -564,12 +616,12 @@ def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@composite(method=False)
+@composite(method=False, out="same")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
     out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     stored = _stored_dtype(input, weight, bias, running_mean, running_var)
-    return out, *([s.detach().to(stored) for s in found] if found else [input.new_empty(0, dtype=stored)] * 2)
+    return out, *[s.detach().to(stored) for s in found or [input.new_empty(0), input.new_empty(0)]]
 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, mixed=False):
@@ -594,10 +646,10 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         if running is not None and "done" in running:
             running_mean._bump(), running_var._bump()
         else:
-            _remember(running_mean, running_var, mean, var, x._array.size / x._array.shape[1], momentum)
+            _remember(running_mean, running_var, mean, var, x.numel() / x.shape[1], momentum)
         found = [mean, rstd]
     else:
-        running = [r if r._array.dtype == x._array.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
+        running = [r if r.dtype is x.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
         out, found = _by_running(x, *[r.detach() if r.requires_grad else r for r in running], w, b, float(eps)), []
     return out if out.dtype is input.dtype else out.to(input.dtype), *found
 
@@ -671,7 +723,7 @@ def batch_norm(input, weight, bias, running_mean, running_var, training, momentu
 def functional_batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
-        _check_several(input._array.shape)
+        _check_several(tuple(input.shape))
     if eps < 0 or (training and not eps):
         raise ValueError(
             f"batch_norm: eps must be positive{' during training' if training else ' or 0, in other words non-negative'}, found {eps}"
@@ -691,7 +743,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("instance_norm: without use_input_stats it uses running_mean and running_var, which are None")
     if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
-        return _by_channel(input, weight, bias, float(eps), input._array.shape[1], None)[0]  # each channel a group of its own
+        return _by_channel(input, weight, bias, float(eps), input.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
     stored = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype  # running averages may have any dtype here
     numbers = weight, bias, *[r if r is None else r.to(stored) for r in (running_mean, running_var)]
@@ -709,7 +761,7 @@ def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    if use_input_stats and math.prod(input._array.shape[2:]) == 1:
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, found {tuple(input.shape)}")
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 

@@ -4,7 +4,7 @@
 
 The derivative of reading is adding, and that of adding is reading. Its relatives: `rows.py` has an index for every slice (index_select,
 index_add, ...), `selection.py` an index into all elements (take, put), `masking.py` a true or false for every element. The loops of all
-are in `kernels/gather.py`.
+are in `kernels/indexing/gather.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, layout, trespass
-from flambeau.kernels import gather as kernel
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather as kernel
+from flambeau.kernels.indexing import index_errors
 from flambeau.ops import specs
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import choice, composite, on_arrays
@@ -44,7 +45,7 @@ def check_tensor(name: str, argument: str, value) -> None:
 
 def check_same_dtype(name: str, input, source) -> None:
     """RuntimeError unless what is written has the dtype of what it is written into."""
-    if input._array.dtype != source._array.dtype:
+    if input.dtype is not source.dtype:
         raise RuntimeError(f"Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype} ({name})")
 
 
@@ -108,7 +109,7 @@ def gather(input, dim, index, *, sparse_grad=False):
 
 def _check_reach(name: str, input, dim: int, index) -> None:
     """RuntimeError unless the index has as many dimensions as the input, and is no longer than it except in `dim`."""
-    own, found = input._array.shape or (1,), index._array.shape or (1,)
+    own, found = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
     if own == found:
         return
     if len(own) != len(found):
@@ -175,7 +176,7 @@ _counted_from_front.meta(lambda indices, size: specs.like(indices))
 def _prepared(name: str, input, dim, index, src):
     """(dim, src cut to the shape of the index), after the checks all forms of scatter share."""
     check_index(name, index)
-    own, wanted = input._array.shape, index._array.shape
+    own, wanted = tuple(input.shape), tuple(index.shape)
     dim = layout.wrap_dim(whole(dim), len(own))
     if src is not None:
         check_tensor(name, "src", src)
@@ -183,7 +184,7 @@ def _prepared(name: str, input, dim, index, src):
     if 0 in wanted:
         return dim, None if src is None else src.reshape(-1)[:0].reshape(wanted)
     _check_reach(name, input, dim, index)
-    if src is None or src._array.shape == wanted:
+    if src is None or src.shape == wanted:
         return dim, src
     return dim, _covered(name, input, dim, index, src)
 
@@ -289,7 +290,7 @@ def _all_or_nothing(write):
     def checked(input, dim, index, *args, **rest):
         if index.size:
             line, at = _lines(input, index)
-            kernel.check(at, line.shape[dim], dim, trespass.ALONG)
+            kernel.check(at, line.shape[dim], dim, index_errors.ALONG)
         write(input, dim, index, *args, **rest)
 
     return checked
@@ -323,7 +324,7 @@ def _prepare_write(how: str) -> Callable:
         def run(input, index, src):
             if arrays.may_overlap(input, src):
                 return NotImplemented
-            kernel.check(index, size, dim, trespass.ALONG)
+            kernel.check(index, size, dim, index_errors.ALONG)
             return write(input, index, src)
 
         return run
@@ -339,7 +340,7 @@ def _(input, dim, index, value):
         return None
 
     def run(input, index):
-        kernel.check(index, size, dim, trespass.ALONG)
+        kernel.check(index, size, dim, index_errors.ALONG)
         return write(input, index, number)
 
     return run

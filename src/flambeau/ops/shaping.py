@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, copies, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import copies, native
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.formats import contiguous_format
@@ -40,7 +41,7 @@ def broadcast_tensors(*tensors):
 @composite(as_view=True)
 def flatten(input, start_dim=0, end_dim=-1):
     """Dimensions start_dim to end_dim made one."""
-    old = input._array.shape
+    old = tuple(input.shape)
     shape = layout.flatten_shape(old, start_dim, end_dim)
     return input if len(shape) == len(old) else reshaped(input, shape)
 
@@ -143,7 +144,7 @@ def _unsafe(name: str, cut) -> None:
         found = cut(input, *args, **kwargs)
         for piece in found:
             piece._base = piece._view_mode = None
-            piece._storage = type(piece._storage)(piece._storage.array)  # the same memory, and a count of its own of the writes to it
+            piece._storage = piece._storage.counted_apart()
         return found
 
 

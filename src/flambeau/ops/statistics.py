@@ -8,14 +8,14 @@ from __future__ import annotations
 import warnings
 
 from flambeau import dtypes
-from flambeau.kernels.reduce import count, variance, variance_ready
+from flambeau.kernels.reductions.reduce import count, variance, variance_ready
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays, one_of
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
 
 
 def _has_variance(input, *options, correction=None, **named) -> bool:
-    return correction is None and 0 not in input._array.shape and 1 not in input._array.shape  # else there may be something to warn of
+    return correction is None and 0 not in input.shape and 1 not in input.shape  # else there may be something to warn of
 
 
 def _declared(name: str, root: bool, both: bool, meaning: str):

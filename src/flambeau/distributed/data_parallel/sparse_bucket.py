@@ -8,9 +8,9 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.distributed.data_parallel.bucket import Bucket
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.factories import empty
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
 
 
 class SparseBucket(Bucket):

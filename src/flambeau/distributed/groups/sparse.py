@@ -8,10 +8,10 @@ from flambeau.autograd import modes
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.groups.work import Done
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.factories import tensor, zeros
 from flambeau.ops.joining import cat
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import tensor, zeros
 
 
 def all_reduce(group: Any, own: Tensor, op: Any = ReduceOp.SUM) -> Done:
