@@ -22,6 +22,7 @@ from typing import Any
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.mpi import copies, pmi
 from flambeau.distributed.mpi.machine import environment, forget_segments, hangup, machine, transport
+from flambeau.distributed.mpi.posting import Posting
 from flambeau.distributed.mpi.started import started_by_mpi
 from flambeau.distributed.mpi.waiting import Waiter
 from flambeau.distributed.stores.arrival import wait_for
@@ -42,6 +43,7 @@ class Library:
     mpi: Any
     world: str
     waiter: Waiter
+    posting: Posting
     native: bool
 
 
@@ -149,7 +151,7 @@ def _start(store: Any, rank: int, size: int, name: str, one_machine: bool) -> Li
     mpi.COMM_WORLD.Set_errhandler(mpi.ERRORS_RETURN)
     test = ctypes.cast(_binding(mpi).MPI_Test, ctypes.c_void_p).value
     assert test is not None
-    return Library(mpi, name, Waiter(mpi, test), native)
+    return Library(mpi, name, Waiter(mpi, test), Posting(mpi, _binding(mpi)), native)
 
 
 def _launched() -> int | None:
