@@ -19,7 +19,7 @@ from typing import Any
 from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.kernels import arrays
-from flambeau.ops.overloads import OpOverload, overload
+from flambeau.operators.overloads import OpOverload, overload
 from flambeau.tensor import Tensor
 from flambeau.tensor.storage import Storage
 from flambeau.tracing import names
