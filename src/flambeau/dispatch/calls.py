@@ -145,20 +145,17 @@ def wants_gradient(args: tuple, kwargs: dict) -> bool:
 GEOMETRY = frozenset(
     "dim is_contiguous is_non_overlapping_and_dense is_strides_like_format numel size storage_offset stride sym_is_contiguous sym_numel sym_size "
     "sym_storage_offset sym_stride".split()
-)  # what a tensor shows by itself: a class is asked if it wants to be, see members.py
+)  # what a tensor shows by itself
 
 
 def by_name(overload: OpOverload, args: tuple, kwargs: dict) -> Any:
     """torch.ops.aten.<...>(...): a kernel of PyTorch's is asked for as itself, where it has neither a history to get nor anything to write."""
-    if (
-        overload.namespace != "aten"
-        or overload.is_mutable
-        or overload._opname in GEOMETRY
-        or (state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher)
-    ):
+    if overload.namespace != "aten" or overload.is_mutable or (state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher):
         return NotImplemented
     if not overrides.dispatched((*args, *kwargs.values())) or is_composite(overload._schema) or wants_gradient(args, kwargs):
         return NotImplemented
+    if overload._opname in GEOMETRY:
+        return members.geometry(overload, args, kwargs)
     found = results(stack.ask(*overloads.resolve(overload, args, kwargs)))
     if overload.is_view:
         histories.as_views(overload, args, kwargs, found)
