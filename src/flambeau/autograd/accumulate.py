@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import forks
-from flambeau.autograd import modes
+from flambeau import forks, modes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.arithmetic import _add

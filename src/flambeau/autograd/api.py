@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, errors
-from flambeau.autograd import modes
+from flambeau import devices, errors, modes
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.eager import overrides
 from flambeau.kernels import arrays

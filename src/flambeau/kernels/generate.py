@@ -18,9 +18,10 @@ from flambeau.kernels.linear_algebra import elimination_loops, householder_loops
 from flambeau.kernels.loops import update_loops
 from flambeau.kernels.loops.updates import Update
 from flambeau.kernels.random import random_loops
-from flambeau.kernels.reductions import channels, cross_entropy_loops, fold, lanes, norm_loops, row_columns, scan_loops, short_rows
+from flambeau.kernels.reductions import channels, fold, lanes, norm_loops, row_columns, scan_loops, short_rows
 from flambeau.kernels.reductions import rows as rows_room
 from flambeau.kernels.templates import (
+    cross_entropy_loops,
     fourier_loops,
     pool_loops,
     print_attention,

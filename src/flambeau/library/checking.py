@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau.autograd import api, modes
+from flambeau import modes
+from flambeau.autograd import api
 from flambeau.library import autograd, fake_checking, kernels, schema_checking
 from flambeau.library.custom_op import CustomOpDef
 from flambeau.library.kernels import tensors_of

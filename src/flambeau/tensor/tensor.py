@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, errors
-from flambeau.autograd import modes
-from flambeau.autograd.node import LEAF, Node, RemovableHandle, shown
+from flambeau import devices, dtypes, errors, modes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native.native import maker
 from flambeau.ops import formats
+from flambeau.tensor.node import LEAF, Node, RemovableHandle, shown
 from flambeau.tensor.storage import Storage
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Tensor(Methods):
     __array_priority__ = 1000  # NumPy leaves `ndarray * tensor` to us
 
     def __new__(cls, *args, **kwargs):
-        from flambeau.tensor import legacy
+        from flambeau.tensor.making import legacy
 
         return legacy.constructor(cls, *args, **kwargs)
 
@@ -245,7 +244,7 @@ class Tensor(Methods):
         """The storage, made now if nothing has shared it so far."""
         if self._storage is None:
             made = Storage(self._array)
-            if self._storage is None:  # else another thread was quicker: see Note [counting without a lock] in autograd/modes.py
+            if self._storage is None:  # else another thread was quicker: see Note [counting without a lock] in modes.py
                 self._storage = made
         return self._storage  # type: ignore[return-value]
 
@@ -264,7 +263,7 @@ class Tensor(Methods):
 
     def untyped_storage(self):
         """The bytes behind the tensor and its views."""
-        from flambeau.tensor.untyped_storage import UntypedStorage
+        from flambeau.tensor.memory.untyped_storage import UntypedStorage
 
         return UntypedStorage._of(self._shared_storage())
 

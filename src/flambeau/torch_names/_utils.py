@@ -13,9 +13,9 @@ from typing import Any
 
 from flambeau.ops import OPS, contents
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
-from flambeau.tensor.pickling import (  # noqa: F401
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
+from flambeau.tensor.making.pickling import (  # noqa: F401
     _rebuild_meta_tensor_no_storage,
     _rebuild_qtensor,
     _rebuild_sparse_tensor,

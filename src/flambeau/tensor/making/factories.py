@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import determinism, devices, dtypes, errors, literals
-from flambeau.autograd import modes
+from flambeau import determinism, devices, dtypes, errors, literals, modes
 from flambeau.eager import inplace, overrides
 from flambeau.kernels import arrays
 from flambeau.kernels import layout as geometry
@@ -166,7 +165,7 @@ def check_options(name: str, layout: Any = None, pin_memory: bool | None = False
     """Refuse what only other builds have: sparse layouts, and pinned memory where there is no GPU."""
     layouts.check(name, layout)
     if pin_memory:
-        from flambeau.tensor import host_memory
+        from flambeau.tensor.memory import host_memory
 
         host_memory.need_accelerator(f"{name}(pin_memory=True)")
 
@@ -363,7 +362,7 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
     if (lent := _lent(obj, dtype)) is not None:
         return lent
     if type(obj).__name__ == "PyCapsule":
-        from flambeau.tensor.interop import from_dlpack
+        from flambeau.tensor.making.interop import from_dlpack
 
         return from_dlpack(obj)
     try:
@@ -378,7 +377,7 @@ def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
     if hasattr(obj, "_untyped_storage"):
         return _of_storage(obj, dtype)
     if hasattr(obj, "__dlpack__") and not isinstance(obj, np.ndarray):
-        from flambeau.tensor.interop import from_dlpack
+        from flambeau.tensor.making.interop import from_dlpack
 
         return from_dlpack(obj)
     return None
@@ -386,7 +385,7 @@ def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
 
 def _of_storage(obj: Any, dtype: dtypes.dtype | None) -> Tensor:
     """A tensor over the bytes of a storage, read as numbers of the dtype."""
-    from flambeau.tensor.untyped_storage import UntypedStorage, flat_view, storage_for
+    from flambeau.tensor.memory.untyped_storage import UntypedStorage, flat_view, storage_for
 
     dtype = dtype or (dtypes.int64 if isinstance(obj, UntypedStorage) else obj.dtype)
     storage = storage_for(obj, dtype)._storage

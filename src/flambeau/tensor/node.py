@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 
 LEAF = -1
 next_sequence = itertools.count().__next__

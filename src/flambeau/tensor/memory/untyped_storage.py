@@ -108,13 +108,13 @@ class _Memory:
 
     def is_shared(self) -> bool:
         """Whether other processes see writes to it."""
-        from flambeau.tensor import host_memory
+        from flambeau.tensor.memory import host_memory
 
         return host_memory.is_shared(self._storage)
 
     def share_memory_(self) -> Any:
         """Move the elements to memory that child processes share."""
-        from flambeau.tensor import host_memory
+        from flambeau.tensor.memory import host_memory
 
         if self._storage.place().type == "meta":
             raise RuntimeError("share_memory_: only available on CPU and CUDA, found a storage on 'meta'")
@@ -286,7 +286,7 @@ class UntypedStorage(Storage, _Memory):
     @classmethod
     def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The first bytes of a file. With shared=True writes reach the file, which is made long enough; else they stay private."""
-        from flambeau.tensor.factories import from_file
+        from flambeau.tensor.making.factories import from_file
 
         if not shared and (found := os.stat(filename).st_size) < nbytes:
             raise RuntimeError(f"file <{filename}> size <{found}> is smaller than the required mapping size <{nbytes}>")
@@ -420,7 +420,7 @@ def storage_for(storage: Any, dtype: dtypes.dtype) -> UntypedStorage:
 def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
     """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
     from flambeau.eager import overrides
-    from flambeau.tensor.factories import shape_of, unlikely
+    from flambeau.tensor.making.factories import shape_of, unlikely
 
     if overrides.dispatched((self,)):
         return overrides.carry_out(resize_, (self, *sizes), {"memory_format": memory_format})
