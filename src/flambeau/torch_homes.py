@@ -42,6 +42,7 @@ NAMES = {
     ("tensor.node", "Node"): "autograd.graph",
     ("tensor.node", "RemovableHandle"): "utils.hooks",
     ("distributions.distribution", "ExponentialFamily"): "distributions.exp_family",
+    ("exception_wrapper", "ExceptionWrapper"): "_utils",
     ("nn.modules.backward_hooks", "BackwardHook"): "utils.hooks",
     ("tensor.making.parameter", "_rebuild_parameter"): "_utils",
     ("tensor.making.parameter", "_rebuild_parameter_with_state"): "_utils",

@@ -316,3 +316,6 @@ def replay_view(view: Tensor) -> None:
     if view._retains:
         move_retained(view, again._node, again._nr)
     view._node, view._nr, view._needs = again._node, again._nr, again._needs
+
+
+Tensor._replay_view = replay_view

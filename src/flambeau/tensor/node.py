@@ -182,12 +182,6 @@ class AccumulateGrad(Node):
         self.variable = leaf
         self.shape, self.numpy_dtype = leaf._array.shape, leaf._array.dtype
 
-    def apply(self, *grads) -> list:
-        from flambeau.autograd.accumulate import accumulate
-
-        accumulate(self.variable, grads[0])
-        return []
-
     def __call__(self, *grads):
         self.apply(*grads)
 

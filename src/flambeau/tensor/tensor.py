@@ -127,9 +127,7 @@ class Tensor(Methods):
     __array_priority__ = 1000  # NumPy leaves `ndarray * tensor` to us
 
     def __new__(cls, *args, **kwargs):
-        from flambeau.tensor.making import legacy
-
-        return legacy.constructor(cls, *args, **kwargs)
+        return cls._constructed(*args, **kwargs)  # see making/legacy.py
 
     # -- geometry
 
@@ -261,12 +259,6 @@ class Tensor(Methods):
         if not modes.paused or modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()
 
-    def untyped_storage(self):
-        """The bytes behind the tensor and its views."""
-        from flambeau.tensor.memory.untyped_storage import UntypedStorage
-
-        return UntypedStorage._of(self._shared_storage())
-
     # -- history
 
     @property
@@ -317,9 +309,7 @@ class Tensor(Methods):
     def _view_node(self) -> Node | None:
         """The history of a view, made anew if its base was written to since."""
         if self._stamp != self._storage.version and (self._node is not None or self._base._needs) and self._is_float():
-            from flambeau.eager import inplace
-
-            inplace.replay_view(self)
+            self._replay_view()  # see eager/inplace.py
         return self._node
 
     def _edge(self) -> tuple | None:

@@ -178,6 +178,7 @@ REMOVED = {
     name: refusal(name, RuntimeError, f"is no more. {GONE}: use torch.linalg.{instead} instead")
     for name, instead in {"eig": "eig", "solve": "solve", "lstsq": "lstsq", "matrix_rank": "matrix_rank", "symeig": "eigh"}.items()
 }
+Tensor._constructed = classmethod(constructor)
 Tensor.new = new
 type_.__name__ = type_.__qualname__ = "type"  # as a __torch_function__ knows it
 Tensor.type = type_

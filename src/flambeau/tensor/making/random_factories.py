@@ -11,7 +11,8 @@ from flambeau.kernels import arrays
 from flambeau.kernels.random import sampling
 from flambeau.ops.formats import preserve_format
 from flambeau.ops.sampling import draw, fill, normal_around, source
-from flambeau.tensor.making.factories import factory, like, made, need_tuple, shape_of, whole
+from flambeau.tensor.arguments import need_tuple, shape_of, whole
+from flambeau.tensor.making.factories import factory, like, made
 from flambeau.tensor.tensor import Tensor
 
 
