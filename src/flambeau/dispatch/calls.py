@@ -20,10 +20,11 @@ from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.indexing import getitem, setitem
 from flambeau.eager.record import record_array
-from flambeau.ops import formats, overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import is_composite
+from flambeau.ops import formats
 from flambeau.ops.results import TYPES
-from flambeau.ops.tags import is_composite
 from flambeau.tensor import Tensor
 from flambeau.tensor.memory import untyped_storage
 from flambeau.tensor.methods import protocols

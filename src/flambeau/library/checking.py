@@ -20,7 +20,7 @@ from flambeau.autograd import api
 from flambeau.library import autograd, fake_checking, kernels, schema_checking
 from flambeau.library.custom_op import CustomOpDef
 from flambeau.library.kernels import tensors_of
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import Tensor
 from flambeau.testing import assert_close
 

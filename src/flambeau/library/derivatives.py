@@ -12,7 +12,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.library.loss_parts import REDUCTIONS
 from flambeau.library.parts import FOUND, op, part, product
-from flambeau.ops.overloads import OpOverload, aten
+from flambeau.operators.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
 
 # The operator that a derivative belongs to, where its name says it differently.

@@ -18,7 +18,7 @@ from typing import Any
 
 from flambeau import devices, modes
 from flambeau.kernels import arrays
-from flambeau.ops.overloads import OpOverload, overload
+from flambeau.operators.overloads import OpOverload, overload
 from flambeau.tensor import Tensor
 from flambeau.tensor.storage import Storage
 from flambeau.tracing import names
