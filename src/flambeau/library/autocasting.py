@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.library.keys import of_device
 from flambeau.operators.overloads import OpOverload
 from flambeau.tensor import Tensor
