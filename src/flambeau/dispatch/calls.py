@@ -154,10 +154,12 @@ def by_name(overload: OpOverload, args: tuple, kwargs: dict) -> Any:
     """torch.ops.aten.<...>(...): a kernel of PyTorch's is asked for as itself, where it has neither a history to get nor anything to write."""
     if overload.namespace != "aten" or overload.is_mutable or (state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher):
         return NotImplemented
-    if not overrides.dispatched((*args, *kwargs.values())) or is_composite(overload._schema) or wants_gradient(args, kwargs):
+    if not overrides.dispatched((*args, *kwargs.values())):
         return NotImplemented
     if overload._opname in GEOMETRY:
         return members.geometry(overload, args, kwargs)
+    if is_composite(overload._schema) or wants_gradient(args, kwargs):
+        return NotImplemented
     found = results(stack.ask(*overloads.resolve(overload, args, kwargs)))
     if overload.is_view:
         histories.as_views(overload, args, kwargs, found)
