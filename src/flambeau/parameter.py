@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import Any
 
 from flambeau import pickling
-from flambeau.eager.overrides import disabled_torch_function
 from flambeau.factories import empty
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.tensor import PLAIN, Tensor
 
 

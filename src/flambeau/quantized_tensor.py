@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau import determinism, dtypes, printing
-from flambeau.eager.overrides import DisableTorchFunctionSubclass, overridable
+from flambeau.eager.overrides import overridable
 from flambeau.factories import as_tensor
+from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 from flambeau.kernels import arrays, quantized
 from flambeau.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
 from flambeau.tensor import Tensor, wrap

@@ -379,10 +379,11 @@ def window(storage: Storage, dtype: dtypes.dtype, offset: int, shape, strides) -
 
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor a window on another tensor's (or storage's) memory; without arguments, an empty one."""
-    from flambeau.eager import inplace, overrides
+    from flambeau.eager import inplace
+    from flambeau.interpreters import calls
 
-    if overrides.dispatched((self,)):
-        return overrides.carry_out(set_, (self, source, storage_offset, size, stride), {})
+    if calls.dispatched((self,)):
+        return calls.carry_out(set_, (self, source, storage_offset, size, stride), {})
     inplace.check_writable("set_", self)
     if source is None:
         storage, offset, size, stride = Storage(arrays.empty((0,), self._array.dtype, self.device)), 0, (0,), (1,)
@@ -419,11 +420,11 @@ def storage_for(storage: Any, dtype: dtypes.dtype) -> UntypedStorage:
 
 def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
     """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
-    from flambeau.eager import overrides
     from flambeau.factories import shape_of, unlikely
+    from flambeau.interpreters import calls
 
-    if overrides.dispatched((self,)):
-        return overrides.carry_out(resize_, (self, *sizes), {"memory_format": memory_format})
+    if calls.dispatched((self,)):
+        return calls.carry_out(resize_, (self, *sizes), {"memory_format": memory_format})
     if self.requires_grad and not self._inference:
         raise RuntimeError("cannot resize variables that require grad")
     shape = shape_of("resize_", sizes)

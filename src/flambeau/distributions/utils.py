@@ -9,7 +9,7 @@ from typing import Any
 from flambeau import dtypes, factories
 from flambeau.autograd import modes
 from flambeau.eager import bind
-from flambeau.eager.overrides import has_override
+from flambeau.interpreters.by_name import has_override
 from flambeau.tensor import Tensor
 
 euler_constant = 0.57721566490153286060

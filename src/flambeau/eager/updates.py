@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flambeau.autograd import modes
-from flambeau.eager import overrides
+from flambeau.interpreters import calls, stack
 from flambeau.kernels import arrays, folding, updates
 from flambeau.ops.updates import Rule, scaled, unscaled
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -21,7 +21,7 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     """
     if not all([type(p) in PLAIN for p in tensors[0]]):
         tensors = _here(tensors)
-    if modes.state.grad or overrides.dispatched(tensors):
+    if modes.state.grad or (modes.special and stack.by_operations()) or calls.dispatched(tensors):
         options = {name: v.squeeze() if isinstance(v, Tensor) and v.dim() else v for name, v in options.items()}
         for operands in zip(*tensors, strict=True):
             _as_operations(rule, names, operands, options)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import layouts
-from flambeau.eager import overrides
+from flambeau.interpreters import by_name
 from flambeau.storage import Storage
 from flambeau.tensor import Size, Tensor
 from flambeau.typed_storage import OLD_NAME_OF
@@ -129,7 +129,7 @@ class Compressed(Parts):
 class SparseTensor(Tensor):
     """A tensor of which only some elements are stored. See the note above."""
 
-    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    __torch_function__ = by_name.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
     _sees_building_blocks = True  # it is told which operation runs, not under which public name
     _array: Any
 

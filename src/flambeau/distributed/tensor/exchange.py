@@ -11,8 +11,8 @@ from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor.placement_types import padded
-from flambeau.eager.overrides import DisableTorchFunction
 from flambeau.factories import empty
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
 
 watchers: list[Callable[[str], Any]] = []
