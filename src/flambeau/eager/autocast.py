@@ -57,11 +57,12 @@ class Casting(stack.Interpreter):
         without = state.stack = before[1:] if before[0] is self else stack.left_out(before, self)
         modes.special -= 1
         try:
-            if rule is not lists.GIVEN:
-                to = self._target(op, rule, device, (*args, *kwargs.values()))
-                args = tuple([self._cast(v, to, device) for v in args])
-                kwargs = {name: self._cast(v, to, device) for name, v in kwargs.items()} if kwargs else kwargs
-            return next(*args, **kwargs)
+            if rule is lists.GIVEN:
+                return next(*args, **kwargs)
+            to = self._target(op, rule, device, (*args, *kwargs.values()))
+            args = tuple([self._cast(v, to, device) for v in args])
+            kwargs = {name: self._cast(v, to, device) for name, v in kwargs.items()} if kwargs else kwargs
+            return function(*args, **kwargs)  # not `next`: on a time line the casts, and this call, are parts of the one that was made
         finally:
             stack.back(self, before, without)
 

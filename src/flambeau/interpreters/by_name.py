@@ -33,7 +33,10 @@ class FunctionMode(Interpreter):
         shown, relevant = getattr(function, "shown", function), relevant_to(next, args, kwargs)
         types = overloaded(relevant)[0] if any_foreign(relevant) else ()
         result = self.mode.__torch_function__(shown, types, *named(shown, args, kwargs))
-        return ask(function, relevant, args, kwargs) if result is NotImplemented else result
+        if result is NotImplemented:
+            with self:  # what the classes call goes to the mode again
+                return ask(function, relevant, args, kwargs)
+        return result
 
 
 class Classes(Interpreter):
@@ -61,7 +64,7 @@ def ask(function: Callable, relevant: Iterable, args: tuple, kwargs: dict) -> An
     """What the arguments' classes make of a call."""
     itself, function = function, getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
-    for asked in candidates:
+    for asked in () if state.function_disabled else candidates:
         if sees_building_blocks(asked):
             result = asked.__torch_function__(itself, types, args, kwargs)
         else:
@@ -150,8 +153,6 @@ def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
     """The overriding types and one argument of each, a subclass before the class it derives from."""
     found: list = []
     types: list[type] = []
-    if state.function_disabled:
-        return (), []
     for value in relevant:
         for item in value if isinstance(value, (list, tuple)) else (value,):
             kind = type(item)
