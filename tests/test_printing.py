@@ -1,6 +1,6 @@
 """A printed tensor is PyTorch's, to the character.
 
-Every torch tensor is dressed as a small object with the attributes that `flambeau.printing` reads; its text must be the
+Every torch tensor is dressed as a small object with the attributes that `flambeau.tensor.printing` reads; its text must be the
 text torch gives. So these tests need no Tensor class, and would hold for any.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flambeau import printing
+from flambeau.tensor import printing
 
 torch = pytest.importorskip("torch")
 torch_printing = pytest.importorskip("torch._tensor_str")
@@ -482,8 +482,9 @@ def test_any_tensor_under_any_options(source, chosen):
 
 def test_a_class_that_prints_itself():
     """torch._tensor_str: a library's subclass puts its text together from the same parts, and reads the options."""
-    import flambeau
     import flambeau._tensor_str
+
+    import flambeau
 
     def program(t):
         parts = t._tensor_str

@@ -19,11 +19,11 @@ from flambeau.dispatch.mode import TorchDispatchMode
 from flambeau.dispatch.proxy import Proxy
 from flambeau.dispatch.wrapper import make_wrapper_subclass
 from flambeau.eager.arguments import tensors_in
-from flambeau.factories import empty_strided
 from flambeau.interpreters import stack as interpreters
 from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.factories import empty_strided
 
 META = devices.meta
 VALUES = frozenset(("aten::_local_scalar_dense", "aten::equal", "aten::item", "aten::is_nonzero"))
@@ -185,7 +185,7 @@ class FakeTensorMode(TorchDispatchMode):
         return fake
 
     def _made(self, tensor: Tensor) -> FakeTensor:
-        from flambeau.parameter import Parameter
+        from flambeau.tensor.parameter import Parameter
 
         with stack.not_dispatching(), modes.no_grad():
             storage = tensor._shared_storage()
@@ -273,7 +273,7 @@ class FakeTensorMode(TorchDispatchMode):
 
 
 def _strided() -> Any:
-    from flambeau.layouts import strided
+    from flambeau.tensor.layouts import strided
 
     return strided
 

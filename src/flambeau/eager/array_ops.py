@@ -18,8 +18,9 @@ from flambeau.eager.saved import Before
 from flambeau.eager.settled import as_array
 from flambeau.interpreters import calls
 from flambeau.interpreters.by_name import any_foreign
-from flambeau.kernels import arrays, keeper
+from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.native import memory_guard
 from flambeau.ops.promotion import promoted
 from flambeau.ops.results import Kept
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -223,7 +224,7 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     try:
         found = settled.computed(op, given) if by_keyword else op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
-        raise keeper.as_ours(problem) from None
+        raise memory_guard.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, values)
         raise
@@ -288,7 +289,7 @@ def compute(op, by_name: dict[str, Any]):
     try:
         found = op.forward(**arguments)
     except MemoryError as problem:
-        raise keeper.as_ours(problem) from None
+        raise memory_guard.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, by_name.values())
         if not list(_tensors([first])):  # a list of numbers, say, was asked for what only arrays have

@@ -16,8 +16,9 @@ from flambeau.eager import inplace
 from flambeau.eager.record import record_again, record_array, record_usual, record_view
 from flambeau.eager.views import Remembered, make, over
 from flambeau.interpreters import by_name, calls
-from flambeau.kernels import arrays, layout, native
-from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing.index_plan import FLAG, Plan, basic_view, plan
+from flambeau.kernels.native import native
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.tensor import PLAIN, Tensor, wrap

@@ -12,7 +12,8 @@ from typing import Any
 from numpy import ndarray
 
 from flambeau.dtypes import dtype
-from flambeau.kernels import arrays, native
+from flambeau.kernels import arrays
+from flambeau.kernels.native import native
 from flambeau.tensor import PLAIN, Size, Tensor
 
 EXACT = frozenset({int, bool, str, Size, type(None), dtype})  # types of options that can be looked up, together with their type

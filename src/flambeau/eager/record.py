@@ -21,11 +21,11 @@ from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays
+from flambeau.kernels.language.pointwise import RESULT
 from flambeau.kernels.mirrored import Mirrored
-from flambeau.kernels.native import maker, recorder
-from flambeau.kernels.pointwise import RESULT
-from flambeau.storage import Storage
+from flambeau.kernels.native.native import maker, recorder
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS
 state = modes.state

@@ -19,7 +19,8 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import rename
 from flambeau.eager.looks import look
 from flambeau.eager.record import MOST_TENSORS, History, record_settled, record_usual
-from flambeau.kernels import arrays, keeper
+from flambeau.kernels import arrays
+from flambeau.kernels.native import memory_guard
 from flambeau.tensor import PLAIN, Tensor, wrap
 
 state = modes.state
@@ -94,7 +95,7 @@ def remembering(op, front: Callable) -> Callable:
                     return wrap(found.op.alone(*found.with_arrays(given)))
                 made = computed(found.op, found.with_arrays(given))
         except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
-            raise keeper.as_ours(problem) from None
+            raise memory_guard.as_ours(problem) from None
         if type(made) is ndarray and not needs and not watched and made.size:
             return wrap(made)
         if type(made) is ndarray:

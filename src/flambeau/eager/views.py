@@ -15,7 +15,7 @@ from flambeau.interpreters import calls
 from flambeau.interpreters.by_name import any_foreign
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import turned
-from flambeau.kernels.native import maker, strided_view
+from flambeau.kernels.native.native import maker, strided_view
 from flambeau.tensor import Tensor
 
 state = modes.state

@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from flambeau.dtypes import promote_types
-from flambeau.kernels import arrays, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import native
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole
@@ -264,7 +265,7 @@ def select_scatter(input, src, dim, index):
     return _select_scatter(input, src, (whole(dim), whole(index)))
 
 
-@composite
+@composite(out="same rows")
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of `input` with every step-th slice from start to end replaced by `src`."""
     return _slice_scatter(input, src, (whole(dim), start, end, step))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, copies, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import copies, native
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.formats import contiguous_format
@@ -143,7 +144,7 @@ def _unsafe(name: str, cut) -> None:
         found = cut(input, *args, **kwargs)
         for piece in found:
             piece._base = piece._view_mode = None
-            piece._storage = type(piece._storage)(piece._storage.array)  # the same memory, and a count of its own of the writes to it
+            piece._storage = piece._storage.counted_apart()
         return found
 
 

@@ -23,8 +23,8 @@ from flambeau.eager.arguments import tensors_in
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.ops.overloads import OpOverload, overload
-from flambeau.storage import Storage
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.storage import Storage
 from flambeau.tracing import names
 
 __all__ = ["SAC_IGNORED_OPS", "CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_checkpoint_contexts"]

@@ -17,9 +17,9 @@ from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor.placement_types import Placement, Replicate
 from flambeau.distributed.tensor.redistribute import converted
-from flambeau.factories import empty
 from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
 
 _agreed: weakref.WeakSet[DeviceMesh] = weakref.WeakSet()
 

@@ -1,0 +1,15 @@
+"""torch.nested: tensors whose rows have different lengths. Flambeau has none: the names can be imported, and say so when they are used."""
+
+from __future__ import annotations
+
+from flambeau import import_only
+
+WHY = (
+    "Flambeau has no nested tensors. nn.utils.rnn.pad_sequence makes one tensor of pieces of different lengths, pack_sequence a packed one"
+)
+
+as_nested_tensor, masked_select, narrow, nested_tensor, nested_tensor_from_jagged, to_padded_tensor = import_only.functions(
+    "torch.nested", "as_nested_tensor masked_select narrow nested_tensor nested_tensor_from_jagged to_padded_tensor", WHY
+)
+
+__all__ = ["as_nested_tensor", "masked_select", "narrow", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]
