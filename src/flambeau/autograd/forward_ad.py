@@ -45,6 +45,13 @@ class UnpackedDualTensor(NamedTuple):
     tangent: Tensor | None
 
 
+def __getattr__(name: str) -> int:
+    """`_current_level`, which libraries read: the number of the level that is entered, counted from 0; -1 outside."""
+    if name == "_current_level":
+        return len(_levels) - 1
+    raise AttributeError(name)
+
+
 class dual_level(modes._Decorator):
     """The context in which duals live: when it ends, they forget their tangents."""
 

@@ -9,8 +9,9 @@ from flambeau import devices, dtypes
 from flambeau.eager import inplace
 from flambeau.kernels import arrays
 from flambeau.kernels.random import sampling
+from flambeau.kernels.random.drawing import draw, fill, source
 from flambeau.ops.formats import preserve_format
-from flambeau.ops.sampling import draw, fill, normal_around, source
+from flambeau.ops.sampling import normal_around
 from flambeau.tensor.factories import factory, like, made, need_tuple, shape_of, whole
 from flambeau.tensor.tensor import Tensor
 
