@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,3 +245,15 @@ def test_vmap_and_sparse_come_below():
     with Counting() as counting:
         torch.func.vmap(lambda row: (row * 2).sum())(torch.ones(3, 2))
     assert counting.seen.count("mul") == 1 and counting.seen.count("sum") == 1
+
+
+def test_the_example_in_the_documentation_runs():
+    """docs/architecture.md: how many bytes each operation touches."""
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    example = re.search(r"```python\n(from collections import Counter\nfrom flambeau.interpreters.*?)```", text, re.DOTALL)[1]
+    model = nn.Linear(3, 2)
+    known = {"torch": torch, "F": nn.functional, "model": model, "x": torch.randn(4, 3), "y": torch.tensor([0, 1, 0, 1])}
+    known["optimizer"] = torch.optim.SGD(model.parameters(), 0.1)
+    exec(example, known)
+    seen = known["traffic"].bytes
+    assert seen["linear"] == 4 * (4 * 3 + 2 * 3 + 2 + 4 * 2) and {"cross_entropy", "mm", "copy_"} <= seen.keys()
