@@ -1,7 +1,7 @@
-"""Autocast at work: the operands of an operation are cast before it runs, by the lists in `ops/autocast.py`.
+"""Autocast at work: the operands of an operation are cast before it runs, by the column `autocast=` of its declaration, see `ops/autocast.py`.
 
 While a region is active in a thread, that thread's `Casting` is on the stack of interpreters. An operation either runs with cast operands, and with
-autocast taken off for whatever it is made of; or, if it is on no list, as it is. During a composite on no list autocast stays, so that its
+autocast taken off for whatever it is made of; or, if its declaration has no rule, as it is. During a composite without one autocast stays, so that its
 parts are looked up.
 
 Note [the cache of casts]: a float32 parameter used five times in a region is cast once, and the gradients of its five uses meet before the
@@ -57,7 +57,7 @@ class Casting(stack.Interpreter):
         without = state.stack = before[1:] if before[0] is self else stack.left_out(before, self)
         modes.special -= 1
         try:
-            if rule is lists.GIVEN:
+            if rule == lists.GIVEN:
                 return next(*args, **kwargs)
             to = self._target(op, rule, device, (*args, *kwargs.values()))
             args = tuple([self._cast(v, to, device) for v in args])
