@@ -91,7 +91,9 @@ def test_every_column_can_be_read():
 def with_rules(device):
     """The names of operations with a rule for the device, as PyTorch writes them."""
     bind.everything()
-    return {name.removeprefix("nn.functional.").replace(".", "_") for name, op in OPS.items() if autocast.declared(op, device)[0] is not None}
+    return {
+        name.removeprefix("nn.functional.").replace(".", "_") for name, op in OPS.items() if autocast.declared(op, device)[0] is not None
+    }
 
 
 def test_every_name_on_pytorchs_lists_is_on_ours():

@@ -22,10 +22,11 @@ from flambeau.eager.indexing import getitem, setitem
 from flambeau.eager.record import record_array
 from flambeau.interpreters import calls
 from flambeau.interpreters import stack as interpreters
-from flambeau.ops import formats, overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import is_composite
+from flambeau.ops import formats
 from flambeau.ops.results import TYPES
-from flambeau.ops.tags import is_composite
 from flambeau.tensor import Tensor, protocols, untyped_storage
 from flambeau.tensor.inplace_views import BECOMING
 

@@ -8,7 +8,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.eager.autocast import suspended
 from flambeau.library.keys import of_device
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators.overloads import OpOverload
 from flambeau.tensor import Tensor
 
 __all__ = ["autocast_kernel"]

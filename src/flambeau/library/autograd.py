@@ -14,8 +14,8 @@ from flambeau.autograd import modes
 from flambeau.autograd.function import Function
 from flambeau.batching import trees
 from flambeau.library.guards import AutoDispatchBelowAutograd
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema import FunctionSchema
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.schema import FunctionSchema
 from flambeau.tensor import Tensor
 
 __all__ = ["Info", "kernel", "marked", "supports_tensorlist"]

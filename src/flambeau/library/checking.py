@@ -19,8 +19,8 @@ from flambeau.autograd import api, modes
 from flambeau.library import autograd, fake_checking, kernels, schema_checking
 from flambeau.library.custom_op import CustomOpDef
 from flambeau.library.kernels import tensors_of
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket
 from flambeau.ops import ABOVE
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import Tensor
 
 __all__ = ["OpCheckError", "opcheck"]

@@ -11,8 +11,8 @@ from typing import Any
 
 from flambeau.library.loss_parts import REDUCTIONS
 from flambeau.library.parts import FOUND, op, part, product
+from flambeau.operators.overloads import OpOverload, aten
 from flambeau.ops import ABOVE
-from flambeau.ops.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
 
 # The operator that a derivative belongs to, where its name says it differently.

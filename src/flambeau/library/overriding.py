@@ -13,8 +13,8 @@ from typing import Any
 
 from flambeau.autograd import modes
 from flambeau.interpreters.stack import Interpreter, left_out, push
-from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
 from flambeau.tracing import names
 
 __all__ = ["begin", "end"]

@@ -184,9 +184,7 @@ def _stack_as(tensors, dim, shape, strides):
     return found
 
 
-@_stack_as.meta
-def _(tensors, dim, shape, strides):
-    return shape, tensors[0].dtype, strides
+_stack_as.meta(lambda tensors, dim, shape, strides: (shape, tensors[0].dtype, strides))
 
 
 @composite(method=False, out="cast or TypeError apart rows", settled=True, autocast="cpu widest")

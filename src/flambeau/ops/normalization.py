@@ -100,9 +100,7 @@ def _layer_norm(input, weight, bias, eps):
 _layer_norm.prepared(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
 
 
-@_layer_norm.meta
-def _(input, weight, bias, eps):
-    return [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2]
+_layer_norm.meta(lambda input, weight, bias, eps: [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2])
 
 
 @_layer_norm.joint
@@ -193,9 +191,7 @@ def _rms_norm(input, weight, eps):
     return run(RMS, (input, weight), (eps,))
 
 
-@_rms_norm.meta
-def _(input, weight, eps):
-    return [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)]
+_rms_norm.meta(lambda input, weight, eps: [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)])
 
 
 @_rms_norm.joint
@@ -556,9 +552,7 @@ def _by_channel_backward(g, input, weight, mean, rstd, groups):
     return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
 
 
-@_by_channel_backward.meta
-def _(g, input, weight, mean, rstd, groups):
-    return [specs.like(input), *[((input.shape[1],), input.dtype)] * 2]
+_by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.like(input), *[((input.shape[1],), input.dtype)] * 2])
 
 
 @_by_channel_backward.joint

@@ -38,9 +38,7 @@ def _cosine(x1, x2, dim, eps):
     return reduce("sum", terms, (dim,), False, x1.dtype)
 
 
-@_cosine.meta
-def _(x1, x2, dim, eps):
-    return (*x1.shape[:dim], *x1.shape[dim + 1 :]), x1.dtype
+_cosine.meta(lambda x1, x2, dim, eps: ((*x1.shape[:dim], *x1.shape[dim + 1 :]), x1.dtype))
 
 
 @_cosine.joint

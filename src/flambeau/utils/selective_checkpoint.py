@@ -22,7 +22,7 @@ from flambeau.eager import array_ops, pointwise, settled
 from flambeau.eager.arguments import tensors_in
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays
-from flambeau.ops.overloads import OpOverload, overload
+from flambeau.operators.overloads import OpOverload, overload
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.storage import Storage
 from flambeau.tracing import names

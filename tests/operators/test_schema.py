@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from flambeau.ops import aten_schemas, schema, tags
-from flambeau.ops.schema import parse
+from flambeau.operators import aten_schemas, schema, tags
+from flambeau.operators.schema import parse
 
 torch = pytest.importorskip("torch")
 

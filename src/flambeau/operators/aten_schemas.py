@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from flambeau.ops.schema import AliasInfo, Argument, FunctionSchema, parse
+from flambeau.operators.schema import AliasInfo, Argument, FunctionSchema, parse
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -26,7 +26,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def _lines() -> dict[str, list[str]]:
     """The lines that have something to say about a name."""
     found: dict[str, list[str]] = {}
-    for line in resources.files("flambeau.ops").joinpath("aten_schemas.txt").read_text("utf-8").splitlines():
+    for line in resources.files("flambeau.operators").joinpath("aten_schemas.txt").read_text("utf-8").splitlines():
         text, _, words = line.partition(" ; ")
         name = text[: text.index("(")].partition(".")[0]
         found.setdefault(name, []).append(line)

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 import flambeau
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket, resolve
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket, resolve
 
 torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402

@@ -6,7 +6,7 @@ from enum import Enum
 from functools import cache
 from importlib import resources
 
-from flambeau.ops.schema import FunctionSchema
+from flambeau.operators.schema import FunctionSchema
 
 
 class Tag(Enum):
@@ -43,7 +43,7 @@ class Tag(Enum):
 @cache
 def _listed() -> dict[str, frozenset[str]]:
     """Tag -> the operators that have it; one line of the file each."""
-    lines = resources.files("flambeau.ops").joinpath("aten_tags.txt").read_text("utf-8").splitlines()
+    lines = resources.files("flambeau.operators").joinpath("aten_tags.txt").read_text("utf-8").splitlines()
     return {tag: frozenset(names.split()) for tag, _, names in [line.partition(": ") for line in lines]}
 
 

@@ -4,7 +4,7 @@
 {'x': None, 'size': [3, 3], 'scale': 2.0}
 >>> bind(parse("my::f(Tensor x) -> Tensor"), (), {})
 Traceback (most recent call last):
-flambeau.ops.calling.Mismatch: my::f() is missing value for argument 'x'. Declaration: my::f(Tensor x) -> Tensor
+flambeau.operators.calling.Mismatch: my::f() is missing value for argument 'x'. Declaration: my::f(Tensor x) -> Tensor
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes
+from flambeau.operators.schema import Argument, FunctionSchema, parse
+from flambeau.operators.schema_types import ListType, OptionalType, Type, of_python
 from flambeau.ops.formats import Constant
-from flambeau.ops.schema import Argument, FunctionSchema, parse
-from flambeau.ops.schema_types import ListType, OptionalType, Type, of_python
 
 __all__ = ["Mismatch", "bind", "normalized", "parse"]
 

@@ -19,8 +19,8 @@ import re
 from typing import Any, NoReturn
 
 from flambeau import devices, dtypes
-from flambeau.ops import schema_types as types
-from flambeau.ops.schema_types import ListType, OptionalType, Type
+from flambeau.operators import schema_types as types
+from flambeau.operators.schema_types import ListType, OptionalType, Type
 
 __all__ = ["AliasInfo", "Argument", "FunctionSchema", "parse"]
 

@@ -232,7 +232,7 @@ def known(word: str) -> bool:
 
 def parse(text: str) -> Type:
     """The type that a schema calls so."""
-    from flambeau.ops.schema import Reader
+    from flambeau.operators.schema import Reader
 
     return Reader(text).whole_type()
 
