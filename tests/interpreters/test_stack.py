@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau as torch
-from flambeau import nn
-from flambeau.autograd import modes
+from flambeau import modes, nn
 from flambeau.interpreters import stack
 from flambeau.interpreters.stack import Interpreter
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import anomaly_mode, modes
+from flambeau import modes
+from flambeau.autograd import anomaly_mode
 from flambeau.interpreters import stack
 from flambeau.tensor import Tensor
 

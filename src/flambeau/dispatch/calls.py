@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import decompositions, factories, histories, indexing, members, names, stack
 from flambeau.dispatch.leaves import Leaf, Watcher, leaf_of, meta_twin
 from flambeau.dispatch.proxy import Proxy
@@ -27,8 +27,10 @@ from flambeau.operators.overloads import OpOverload
 from flambeau.operators.tags import is_composite
 from flambeau.ops import formats
 from flambeau.ops.results import TYPES
-from flambeau.tensor import Tensor, protocols, untyped_storage
-from flambeau.tensor.inplace_views import BECOMING
+from flambeau.tensor import Tensor
+from flambeau.tensor.memory import untyped_storage
+from flambeau.tensor.methods import protocols
+from flambeau.tensor.methods.inplace_views import BECOMING
 
 state = modes.state
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, modes
 from flambeau.eager.record import record_few
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays

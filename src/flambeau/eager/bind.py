@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 
-from flambeau import forks, ops
-from flambeau.autograd import modes
+from flambeau import forks, modes, ops
 from flambeau.eager import array_ops, indexing, older_calls, pointwise, record, views
 from flambeau.interpreters import by_name
 from flambeau.ops import OPS, contents

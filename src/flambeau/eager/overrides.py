@@ -12,7 +12,7 @@ from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.interpreters.by_name import call, default_torch_function, disabled_torch_function, knows_by_name, overridden
 from flambeau.ops import ABOVE
 from flambeau.tensor import DISPATCHED, PLAIN, Tensor

@@ -14,8 +14,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.eager import inplace
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.looks import written

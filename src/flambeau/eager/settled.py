@@ -15,13 +15,13 @@ from typing import Any
 
 from numpy import asarray, generic, ndarray
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import rename
+from flambeau import modes
 from flambeau.eager.looks import look
 from flambeau.eager.record import MOST_TENSORS, History, record_settled, record_usual
 from flambeau.kernels import arrays
 from flambeau.kernels.native import memory_guard
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.node import rename
 
 state = modes.state
 ITSELF = "itself"  # what calls come down to that return their first argument, a tensor
@@ -227,7 +227,7 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
     """Run `front`, and note in `known` what it came down to."""
     global watching
     outer, state.arrays_made = state.arrays_made, []
-    watching += 1  # see Note [counting without a lock] in autograd/modes.py
+    watching += 1  # see Note [counting without a lock] in modes.py
     try:
         result = front(*args, **kwargs)
         made = state.arrays_made

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.looks import look
 from flambeau.eager.record import record_again, record_array, record_view, share
@@ -114,7 +114,7 @@ def watched(known: dict, key: Any, front: Callable, args: tuple, kwargs: dict):
     """Run `front`, and note in `known` what it came down to: one view of its first argument, that itself, or more."""
     global watching
     outer, state.views_made = state.views_made, []
-    watching += 1  # see Note [counting without a lock] in autograd/modes.py
+    watching += 1  # see Note [counting without a lock] in modes.py
     try:
         result = front(*args, **kwargs)
         made = state.views_made

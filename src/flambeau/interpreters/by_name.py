@@ -10,8 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, modes
 from flambeau.interpreters.stack import FUNCTION, Interpreter, Next, of, off, push, remove, walk
 from flambeau.tensor import PLAIN, Tensor
 

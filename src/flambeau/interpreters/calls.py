@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.interpreters.by_name import CLASSES, OPTIONS, Classes, any_foreign, overloaded, passed, sees_building_blocks
 from flambeau.interpreters.stack import DISPATCH, FUNCTION, TRANSFORM, Interpreter, walk
 from flambeau.tensor import DISPATCHED, PLAIN

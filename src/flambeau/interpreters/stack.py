@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 
 state = modes.state
 FUNCTION, PROFILE, ANOMALY, AUTOCAST, OPERATION, TRANSFORM, CHECKPOINT, DISPATCH = range(8)
@@ -87,7 +87,7 @@ def push(interpreter: Interpreter) -> None:
     while at < len(stack) and stack[at].level < interpreter.level:
         at += 1
     state.stack = (*stack[:at], interpreter, *stack[at:])
-    modes.special += 1  # here and below: see Note [counting without a lock] in autograd/modes.py
+    modes.special += 1  # here and below: see Note [counting without a lock] in modes.py
 
 
 def remove(interpreter: Interpreter) -> None:

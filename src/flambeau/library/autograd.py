@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.batching import trees
 from flambeau.library.guards import AutoDispatchBelowAutograd

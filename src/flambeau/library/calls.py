@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.interpreters import by_name, stack
 from flambeau.library import aten, kernels
 from flambeau.operators import overloads

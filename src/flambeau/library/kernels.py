@@ -18,8 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.eager.autocast import Casting, active, suspended
 from flambeau.library.guards import Guard, thread
 from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_device

@@ -22,7 +22,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.batching import trees
 from flambeau.library import kernels

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.interpreters.stack import Interpreter, left_out, push
 from flambeau.operators import overloads
 from flambeau.operators.overloads import OpOverload

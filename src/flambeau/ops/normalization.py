@@ -23,7 +23,7 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import Loop, declare, extent, total
 from flambeau.kernels.loops.run import compiled, ready, run
 from flambeau.kernels.native.native import not_compiled
-from flambeau.kernels.reductions import channels
+from flambeau.kernels.templates import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.copying import in_kind, row_major

@@ -8,12 +8,12 @@ from importlib import import_module
 from typing import Any
 
 from flambeau import _VF, cpu, cuda, import_only, overrides
-from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
 from flambeau.eager.overrides import on_memory, overridable, plain_dispatch
 from flambeau.interpreters import stack
 from flambeau.interpreters.by_name import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function, innermost
+from flambeau.modes import state
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
 from flambeau.tensor import DISPATCHED, Size, Tensor

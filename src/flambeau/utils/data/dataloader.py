@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from flambeau.interpreters import stack
 from flambeau.rng import Generator
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.utils.data import order, resume, streams
 from flambeau.utils.data._utils import worker
 from flambeau.utils.data._utils.collate import default_collate, default_convert

@@ -22,11 +22,11 @@ from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 from flambeau.kernels import arrays
 from flambeau.kernels.templates import quantized
 from flambeau.tensor import printing
-from flambeau.tensor.factories import as_tensor
-from flambeau.tensor.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
+from flambeau.tensor.making.factories import as_tensor
+from flambeau.tensor.memory.typed_storage import typed_storage
+from flambeau.tensor.memory.untyped_storage import resize_
+from flambeau.tensor.quantized.qschemes import per_channel_affine, per_channel_affine_float_qparams, per_tensor_affine, qscheme
 from flambeau.tensor.tensor import Tensor, wrap
-from flambeau.tensor.typed_storage import typed_storage
-from flambeau.tensor.untyped_storage import resize_
 
 
 class Quantizer(NamedTuple):
@@ -142,7 +142,7 @@ class QuantizedTensor(Tensor):
         q = self._quantizer
         meaning = (q.scheme, q.scale, q.zero_point) if q.axis is None else (q.scheme, q.scale, q.zero_point, q.axis)
         window = typed_storage(self), self.storage_offset(), tuple(self.shape), tuple(self.stride())
-        from flambeau.tensor.pickling import _rebuild_qtensor
+        from flambeau.tensor.making.pickling import _rebuild_qtensor
 
         return _rebuild_qtensor, (*window, meaning, False, OrderedDict())
 

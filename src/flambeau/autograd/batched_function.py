@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.function import Function, _all_arguments, _Results, needs_setup_context
 from flambeau.batching import trees
 from flambeau.batching.batched import Level, level_of, lift, wrapped

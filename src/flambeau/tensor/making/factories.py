@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import determinism, devices, dtypes, errors, literals
-from flambeau.autograd import modes
+from flambeau import determinism, devices, dtypes, errors, literals, modes
 from flambeau.eager import inplace
 from flambeau.interpreters import calls
 from flambeau.kernels import arrays
@@ -25,6 +24,8 @@ from flambeau.kernels import layout as geometry
 from flambeau.kernels.native import memory_guard
 from flambeau.ops import formats
 from flambeau.tensor import layouts
+from flambeau.tensor.arguments import device_of, dtype_of, need_tuple, shape_of, whole
+from flambeau.tensor.memory.untyped_storage import UntypedStorage, flat_view, mapped, storage_for
 from flambeau.tensor.tensor import PLAIN, Tensor, wrap
 
 MADE_SPARSE = frozenset("zeros empty zeros_like empty_like new_zeros new_empty".split())  # what can be made in any layout
@@ -64,7 +65,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
         try:
             result = function(*args, **kwargs)
             if unwritten and determinism.fills_memory():
-                arrays.fill(result._array, unlikely(result.dtype))
+                arrays.fill(result._array, determinism.unlikely(result.dtype))
             return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
             raise memory_guard.as_ours(problem) from None
@@ -85,11 +86,6 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
     return front
 
 
-def unlikely(dtype: dtypes.dtype) -> Any:
-    """What memory that was never written to holds where programs are to be deterministic: a value that shows up in any result made of it."""
-    return float("nan") if dtype.is_floating_point or dtype.is_complex else dtype is dtypes.bool or dtypes.iinfo(dtype).max
-
-
 def _signature(function: Callable) -> tuple[inspect.Signature, bool]:
     """What help() shows: the parameters with OPTIONS spelled out, and whether there is a *size among them."""
     signature = inspect.signature(function)
@@ -105,68 +101,11 @@ def _signature(function: Callable) -> tuple[inspect.Signature, bool]:
 # -- the common steps ----------------------------------------------------------------------------------------------
 
 
-def shape_of(name: str, size: tuple) -> tuple[int, ...]:
-    """The shape from zeros(2, 3) or zeros((2, 3))."""
-    if not size:
-        raise TypeError(f'{name}() missing 1 required positional arguments: "size"')
-    if len(size) == 1 and isinstance(size[0], (tuple, list)):
-        size = tuple(size[0])
-    for n in size:
-        if type(n) is not int or n < 0:
-            break
-    else:
-        return size
-    return tuple([n if type(n) is int and n >= 0 else _length(name, n) for n in size])
-
-
-def _length(name: str, n: Any) -> int:
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"{name}(): argument 'size' (position 1) must be tuple of ints, not {type(n).__name__}")
-    if n < 0:
-        raise RuntimeError(f"{name}: Dimension size must be non-negative: Trying to create tensor with negative dimension {n}")
-    return n.__index__()
-
-
-def need_tuple(name: str, size: Any) -> tuple[int, ...]:
-    """The shape, where only a sequence is taken: full(2, 3) is an error."""
-    if not isinstance(size, (tuple, list)):
-        raise TypeError(f"{name}(): argument 'size' must be tuple of ints, not {type(size).__name__}: write ({size},)")
-    return shape_of(name, (size,))
-
-
-def whole(name: str, parameter: str, value: Any, position: str = "") -> int:
-    """An argument that must be an int."""
-    if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}(): argument '{parameter}'{position} must be int, not {type(value).__name__}")
-    return value.__index__()
-
-
-def dtype_of(name: str, dtype: Any) -> dtypes.dtype | None:
-    """The dtype= argument: a dtype, None, or one of Python's own number types."""
-    if dtype is None or type(dtype) is dtypes.dtype:
-        return dtype
-    found = dtypes.asked(dtype)
-    if not isinstance(found, dtypes.dtype):
-        dtypes.refuse_unmade(dtype)
-        raise TypeError(f"{name}(): argument 'dtype' must be torch.dtype, found {type(dtype).__name__}")
-    return found
-
-
-def device_of(device: Any) -> devices.device:
-    """The device= argument; 'cuda' means the current GPU."""
-    if device is None and (found := devices.get_default_device()) is devices.cpu:
-        return found
-    found = devices.usable(devices.resolve(device))
-    if found.index is None and found.type == "cuda":
-        return devices.device("cuda", arrays.cuda().current_device())
-    return found if found.index is None or found.type == "cuda" else devices.device(found.type)
-
-
 def check_options(name: str, layout: Any = None, pin_memory: bool | None = False) -> None:
     """Refuse what only other builds have: sparse layouts, and pinned memory where there is no GPU."""
     layouts.check(name, layout)
     if pin_memory:
-        from flambeau.tensor import host_memory
+        from flambeau.tensor.memory import host_memory
 
         host_memory.need_accelerator(f"{name}(pin_memory=True)")
 
@@ -363,7 +302,7 @@ def _aliased(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
     if (lent := _lent(obj, dtype)) is not None:
         return lent
     if type(obj).__name__ == "PyCapsule":
-        from flambeau.tensor.interop import from_dlpack
+        from flambeau.tensor.making.interop import from_dlpack
 
         return from_dlpack(obj)
     try:
@@ -378,7 +317,7 @@ def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
     if hasattr(obj, "_untyped_storage"):
         return _of_storage(obj, dtype)
     if hasattr(obj, "__dlpack__") and not isinstance(obj, np.ndarray):
-        from flambeau.tensor.interop import from_dlpack
+        from flambeau.tensor.making.interop import from_dlpack
 
         return from_dlpack(obj)
     return None
@@ -386,8 +325,6 @@ def _lent(obj: Any, dtype: dtypes.dtype | None) -> Tensor | None:
 
 def _of_storage(obj: Any, dtype: dtypes.dtype | None) -> Tensor:
     """A tensor over the bytes of a storage, read as numbers of the dtype."""
-    from flambeau.tensor.untyped_storage import UntypedStorage, flat_view, storage_for
-
     dtype = dtype or (dtypes.int64 if isinstance(obj, UntypedStorage) else obj.dtype)
     storage = storage_for(obj, dtype)._storage
     result = wrap(flat_view(storage, dtype))
@@ -430,13 +367,8 @@ def from_file(filename, shared=None, size=0, *, dtype=None, layout=None, device=
     dtype = dtype_of("from_file", dtype) or dtypes.get_default_dtype()
     if device is not None and devices.device(device).type != "cpu":
         raise NotImplementedError(f"from_file maps files into main memory, not to {device}: move the result with .to()")
-    if shared:
-        with open(filename, "ab") as file:
-            file.truncate(max(file.tell(), size * dtype.itemsize))
-    elif not size:
-        return finish(np.empty(0, dtype.numpy), requires_grad)
-    bytes_of_file = np.memmap(filename, np.uint8, "r+" if shared else "c", shape=size * dtype.itemsize)
-    result = finish(bytes_of_file.view(np.ndarray).view(dtype.numpy), requires_grad)
+    elements = mapped(filename, shared, size * dtype.itemsize).view(dtype.numpy)
+    result = finish(elements, requires_grad)
     result._shared_storage().filename = os.fspath(filename) if shared else None
     return result
 

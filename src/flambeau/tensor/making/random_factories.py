@@ -12,7 +12,8 @@ from flambeau.kernels.random import sampling
 from flambeau.kernels.random.drawing import draw, fill, source
 from flambeau.ops.formats import preserve_format
 from flambeau.ops.sampling import normal_around
-from flambeau.tensor.factories import factory, like, made, need_tuple, shape_of, whole
+from flambeau.tensor.arguments import need_tuple, shape_of, whole
+from flambeau.tensor.making.factories import factory, like, made
 from flambeau.tensor.tensor import Tensor
 
 

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from typing import Any
 
 from flambeau.interpreters.by_name import disabled_torch_function
-from flambeau.tensor import pickling
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making import pickling
+from flambeau.tensor.making.factories import empty
 from flambeau.tensor.tensor import PLAIN, Tensor
 
 

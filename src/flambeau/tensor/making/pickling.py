@@ -15,14 +15,13 @@ from contextvars import ContextVar
 from math import prod
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.devices import device
 from flambeau.kernels.mirrored import turned
-from flambeau.tensor.factories import empty_strided
+from flambeau.tensor.making.factories import empty_strided
+from flambeau.tensor.memory.typed_storage import OLD_NAMES, TypedStorage, typed_storage
+from flambeau.tensor.memory.untyped_storage import UntypedStorage, window
 from flambeau.tensor.tensor import DISPATCHED, Tensor, wrap
-from flambeau.tensor.typed_storage import OLD_NAMES, TypedStorage, typed_storage
-from flambeau.tensor.untyped_storage import UntypedStorage, window
 
 # What a tensor keeps in its __dict__ for itself; everything else there was put by the user.
 OWN = frozenset(n for n, v in vars(Tensor).items() if n.startswith("_") and not n.startswith("__") and not callable(v))
@@ -104,7 +103,7 @@ def _rebuild_sparse_tensor(layout, data: tuple) -> Tensor:
 
 def _rebuild_qtensor(storage: Any, storage_offset, size, stride, quantizer_params: tuple, requires_grad, backward_hooks) -> Tensor:
     """A quantized tensor: a window on a storage of integers, and their meaning."""
-    from flambeau.tensor.quantized import Quantizer, of_integers
+    from flambeau.tensor.quantized.quantized_tensor import Quantizer, of_integers
 
     if not isinstance(storage.dtype, dtypes.quantized):
         raise RuntimeError(f"a quantized tensor is made of a storage of torch.qint8, quint8 or qint32, found {storage.dtype}")

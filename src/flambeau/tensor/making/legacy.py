@@ -14,12 +14,12 @@ import numpy as np
 from flambeau import devices, dtypes
 from flambeau.errors import refusal
 from flambeau.kernels import arrays
-from flambeau.tensor.factories import empty, tensor
-from flambeau.tensor.host_memory import cuda_is_available
-from flambeau.tensor.subclass import _turned, as_subclass
+from flambeau.tensor.making.factories import empty, tensor
+from flambeau.tensor.memory.host_memory import cuda_is_available
+from flambeau.tensor.memory.typed_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage
+from flambeau.tensor.memory.untyped_storage import UntypedStorage, storage_for
+from flambeau.tensor.methods.subclass import _turned, as_subclass
 from flambeau.tensor.tensor import Size, Tensor
-from flambeau.tensor.typed_storage import OLD_NAME_OF, OLD_NAMES, TypedStorage
-from flambeau.tensor.untyped_storage import UntypedStorage, storage_for
 
 
 def construct(args: tuple, dtype: dtypes.dtype, device: devices.device, any_dtype: bool = False) -> Tensor:
@@ -178,6 +178,7 @@ REMOVED = {
     name: refusal(name, RuntimeError, f"is no more. {GONE}: use torch.linalg.{instead} instead")
     for name, instead in {"eig": "eig", "solve": "solve", "lstsq": "lstsq", "matrix_rank": "matrix_rank", "symeig": "eigh"}.items()
 }
+Tensor._constructed = classmethod(constructor)
 Tensor.new = new
 type_.__name__ = type_.__qualname__ = "type"  # as a __torch_function__ knows it
 Tensor.type = type_

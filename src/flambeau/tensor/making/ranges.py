@@ -16,7 +16,8 @@ from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import ranges as steps
 from flambeau.kernels.native import memory_guard
-from flambeau.tensor.factories import dtype_of, factory, made, number, whole
+from flambeau.tensor.arguments import dtype_of, whole
+from flambeau.tensor.making.factories import factory, made, number
 from flambeau.tensor.tensor import Tensor
 
 

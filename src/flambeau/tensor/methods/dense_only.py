@@ -11,8 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from flambeau import dtypes, errors
-from flambeau.autograd import modes
+from flambeau import dtypes, errors, modes
 from flambeau.errors import refusal
 from flambeau.interpreters import by_name
 from flambeau.kernels import arrays

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
-from flambeau import dtypes, errors
+from flambeau import dtypes, errors, literals
+from flambeau.kernels import arrays
+from flambeau.tensor.memory.untyped_storage import UntypedStorage, _Memory, _storage_device, is_storage
 from flambeau.tensor.storage import Storage
 from flambeau.tensor.tensor import Tensor, wrap
-from flambeau.tensor.untyped_storage import UntypedStorage, _Memory, _storage_device, is_storage
 
 __all__ = ["TypedStorage", "UntypedStorage", "is_storage"]
 
@@ -120,10 +121,8 @@ def _made_of(given: Any, dtype: dtypes.dtype, device: Any) -> UntypedStorage:
         raise TypeError("new(): invalid data type 'str'")
     if not isinstance(given, Sequence | _Memory):
         raise TypeError(_usage(f"Argument type not recognized: {type(given)}"))
-    from flambeau.tensor.factories import tensor
-
     stored = dtypes.OF_NUMPY[dtype.integers] if isinstance(dtype, dtypes.quantized) else dtype
-    return tensor(list(given), dtype=stored, device=where).untyped_storage()
+    return wrap(arrays.to_device(literals.literal(list(given), stored), where)).untyped_storage()
 
 
 def _usage(problem: str) -> str:

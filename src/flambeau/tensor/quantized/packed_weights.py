@@ -16,8 +16,8 @@ from flambeau.kernels.templates import quantized
 from flambeau.ops import quantized as layers
 from flambeau.ops.linear import linear
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.quantized import QuantizedTensor, Quantizer, of_integers
-from flambeau.tensor.script_object import CELL, LINEAR, ScriptObject, script_object
+from flambeau.tensor.quantized.quantized_tensor import QuantizedTensor, Quantizer, of_integers
+from flambeau.tensor.quantized.script_object import CELL, LINEAR, ScriptObject, script_object
 
 array_ops._OPTIONS.add(quantized.Packed)  # what operations take without asking whether it is a tensor in disguise
 

@@ -21,7 +21,7 @@ class ScriptObject:
         return self.content.state(), self.name
 
     def __setstate__(self, state: tuple) -> None:
-        from flambeau.tensor import packed_weights
+        from flambeau.tensor.quantized import packed_weights
 
         kinds = {LINEAR: packed_weights.PackedLinear, CELL: packed_weights.CellParams}
         if not isinstance(state, tuple) or len(state) != 2 or state[1] not in kinds or not isinstance(state[0], tuple):

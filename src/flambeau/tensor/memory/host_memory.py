@@ -12,7 +12,7 @@ import numpy as np
 
 from flambeau import devices, forks
 from flambeau.kernels import arrays
-from flambeau.tensor.anonymous_memory import Segment
+from flambeau.tensor.memory.anonymous_memory import Segment
 from flambeau.tensor.storage import Storage
 from flambeau.tensor.tensor import Tensor, wrap
 
@@ -50,7 +50,7 @@ ALONE = _holders_of_a_lone_storage()
 
 def share(storage: Storage, users: list[Tensor] | None = None) -> None:
     """Put anonymous shared memory behind a storage and everything that looks at it: the users, or whoever can be found."""
-    from flambeau.tensor.untyped_storage import exchange
+    from flambeau.tensor.memory.untyped_storage import exchange
 
     with _moving:  # two threads may send one tensor, to worker processes that are started side by side
         if storage.place().type != "cpu" or is_shared(storage) or not storage.nbytes():
@@ -66,7 +66,7 @@ forks.renewed(sys.modules[__name__], "_moving", RLock)
 
 def shared_copy(storage: Storage) -> Segment:
     """The bytes of a storage in a new block of shared memory."""
-    from flambeau.tensor.untyped_storage import UntypedStorage
+    from flambeau.tensor.memory.untyped_storage import UntypedStorage
 
     segment = Segment.new(storage.nbytes())
     segment.memory[...] = UntypedStorage._of(storage)._values()

@@ -8,7 +8,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.tensor.factories import factory, made
+from flambeau.tensor.making.factories import factory, made
 from flambeau.tensor.tensor import Tensor
 
 

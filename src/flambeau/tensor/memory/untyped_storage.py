@@ -17,10 +17,13 @@ from typing import Any
 import numpy as np
 
 from flambeau import determinism, devices, dtypes
+from flambeau.eager import inplace
+from flambeau.interpreters import calls
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.mirrored import signs, turned_as
 from flambeau.ops import formats
+from flambeau.tensor.arguments import shape_of
 from flambeau.tensor.storage import Storage
 from flambeau.tensor.tensor import Tensor, wrap
 
@@ -108,13 +111,13 @@ class _Memory:
 
     def is_shared(self) -> bool:
         """Whether other processes see writes to it."""
-        from flambeau.tensor import host_memory
+        from flambeau.tensor.memory import host_memory
 
         return host_memory.is_shared(self._storage)
 
     def share_memory_(self) -> Any:
         """Move the elements to memory that child processes share."""
-        from flambeau.tensor import host_memory
+        from flambeau.tensor.memory import host_memory
 
         if self._storage.place().type == "meta":
             raise RuntimeError("share_memory_: only available on CPU and CUDA, found a storage on 'meta'")
@@ -286,11 +289,11 @@ class UntypedStorage(Storage, _Memory):
     @classmethod
     def from_file(cls, filename, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
         """The first bytes of a file. With shared=True writes reach the file, which is made long enough; else they stay private."""
-        from flambeau.tensor.factories import from_file
-
         if not shared and (found := os.stat(filename).st_size) < nbytes:
             raise RuntimeError(f"file <{filename}> size <{found}> is smaller than the required mapping size <{nbytes}>")
-        return from_file(filename, shared, nbytes, dtype=dtypes.uint8).untyped_storage()
+        storage = Storage(mapped(filename, shared, nbytes))
+        storage.filename = os.fspath(filename) if shared else None
+        return cls._of(storage)
 
     @classmethod
     def from_buffer(
@@ -377,11 +380,18 @@ def window(storage: Storage, dtype: dtypes.dtype, offset: int, shape, strides) -
     return arrays.strided_view(flat, tuple(shape), tuple(strides), offset)
 
 
+def mapped(filename: Any, shared: bool | None, nbytes: int) -> np.ndarray:
+    """The first bytes of a file as memory: shared, writes reach the file, which is made long enough; else they stay private."""
+    if shared:
+        with open(filename, "ab") as file:
+            file.truncate(max(file.tell(), nbytes))
+    elif not nbytes:
+        return np.empty(0, np.uint8)
+    return np.memmap(filename, np.uint8, "r+" if shared else "c", shape=nbytes).view(np.ndarray)
+
+
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor a window on another tensor's (or storage's) memory; without arguments, an empty one."""
-    from flambeau.eager import inplace
-    from flambeau.interpreters import calls
-
     if calls.dispatched((self,)):
         return calls.carry_out(set_, (self, source, storage_offset, size, stride), {})
     inplace.check_writable("set_", self)
@@ -420,9 +430,6 @@ def storage_for(storage: Any, dtype: dtypes.dtype) -> UntypedStorage:
 
 def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
     """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
-    from flambeau.interpreters import calls
-    from flambeau.tensor.factories import shape_of, unlikely
-
     if calls.dispatched((self,)):
         return calls.carry_out(resize_, (self, *sizes), {"memory_format": memory_format})
     if self.requires_grad and not self._inference:
@@ -439,7 +446,7 @@ def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Te
         before = storage.nbytes() // self.element_size()
         resize_storage(storage, needed)
         if determinism.fills_memory() and self.device.type != "meta":
-            arrays.fill(flat_view(storage, self.dtype)[before:], unlikely(self.dtype))
+            arrays.fill(flat_view(storage, self.dtype)[before:], determinism.unlikely(self.dtype))
     self._array = turned_as(window(storage, self.dtype, offset, shape, strides), self._array)
     self._bump()
     return self
@@ -527,5 +534,10 @@ def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     return same_memory and arrays.view_of(mine) == arrays.view_of(others) and signs(mine) == signs(others)
 
 
-for _method in (set_, resize_, resize_as_, is_set_to):
+def untyped_storage(self: Tensor) -> UntypedStorage:
+    """The bytes behind the tensor and its views."""
+    return UntypedStorage._of(self._shared_storage())
+
+
+for _method in (set_, resize_, resize_as_, is_set_to, untyped_storage):
     setattr(Tensor, _method.__name__, _method)

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
-from flambeau.tensor.factories import device_of, from_array
+from flambeau.tensor.arguments import device_of
+from flambeau.tensor.making.factories import from_array
 from flambeau.tensor.tensor import Tensor, wrap
 
 

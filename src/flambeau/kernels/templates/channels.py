@@ -20,8 +20,8 @@ from flambeau.kernels import arrays, layout
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.loops.language import Loop, declare
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions.norm_loops import LANES, REALS, WIDTH
 from flambeau.kernels.reductions.reduce import reduce, variance
+from flambeau.kernels.templates.norm_loops import LANES, REALS, WIDTH
 
 # Formulas of rows that are channels of one sample, with numbers for each, or have all channels.
 BY_CHANNEL: dict[str, tuple[Callable, int, int]] = {  # formula, operands that are rows, operands that are numbers

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 
 LEAF = -1
 next_sequence = itertools.count().__next__
@@ -181,12 +181,6 @@ class AccumulateGrad(Node):
         super().__init__()
         self.variable = leaf
         self.shape, self.numpy_dtype = leaf._array.shape, leaf._array.dtype
-
-    def apply(self, *grads) -> list:
-        from flambeau.autograd.accumulate import accumulate
-
-        accumulate(self.variable, grads[0])
-        return []
 
     def __call__(self, *grads):
         self.apply(*grads)

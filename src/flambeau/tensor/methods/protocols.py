@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, errors
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, errors, modes
 from flambeau.interpreters import calls
 from flambeau.kernels import arrays
 from flambeau.tensor.tensor import PLAIN, Tensor
