@@ -26,7 +26,8 @@ kernels.arrays
 kernels.loops kernels.reductions kernels.indexing kernels.random
 kernels.templates kernels.linear_algebra
 kernels.cuda
-ops operators kernels.generate
+operators
+ops kernels.generate
 tensor
 interpreters
 eager
@@ -82,7 +83,6 @@ HANDED_DOWN = {
     "dispatch": ({"eager"}, "dispatch"),
     "higher_order": ({"ops", "torch_names"}, "torch_names"),
     "named": ({"library"}, DOOR),
-    "operators": ({"ops"}, "operators"),
     "run": ({"operators"}, "library"),
 }
 

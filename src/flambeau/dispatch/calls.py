@@ -147,19 +147,18 @@ def wants_gradient(args: tuple, kwargs: dict) -> bool:
 GEOMETRY = frozenset(
     "dim is_contiguous is_non_overlapping_and_dense is_strides_like_format numel size storage_offset stride sym_is_contiguous sym_numel sym_size "
     "sym_storage_offset sym_stride".split()
-)  # what a tensor shows by itself: a class is asked if it wants to be, see members.py
+)  # what a tensor shows by itself
 
 
 def by_name(overload: OpOverload, args: tuple, kwargs: dict) -> Any:
     """torch.ops.aten.<...>(...): a kernel of PyTorch's is asked for as itself, where it has neither a history to get nor anything to write."""
-    if (
-        overload.namespace != "aten"
-        or overload.is_mutable
-        or overload._opname in GEOMETRY
-        or type(interpreters.at(interpreters.DISPATCH)) is Watcher
-    ):
+    if overload.namespace != "aten" or overload.is_mutable or type(interpreters.at(interpreters.DISPATCH)) is Watcher:
         return NotImplemented
-    if not calls.dispatched((*args, *kwargs.values())) or is_composite(overload._schema) or wants_gradient(args, kwargs):
+    if not calls.dispatched((*args, *kwargs.values())):
+        return NotImplemented
+    if overload._opname in GEOMETRY:
+        return members.geometry(overload, args, kwargs)
+    if is_composite(overload._schema) or wants_gradient(args, kwargs):
         return NotImplemented
     found = results(stack.ask(*overloads.resolve(overload, args, kwargs)))
     if overload.is_view:

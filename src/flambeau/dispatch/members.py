@@ -81,6 +81,15 @@ def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
     return Tensor.is_contiguous(self, memory_format)
 
 
+def geometry(overload: Any, args: tuple, kwargs: dict) -> Any:
+    """What a class says of how its tensor lies in memory, if it wants to be asked and says something; else NotImplemented."""
+    array = args[0]._array if args else None
+    if type(array) is not Asking or array.asked[0] != "strides":
+        return NotImplemented
+    found = stack.ask(overload, args, kwargs)
+    return NotImplemented if found is None else found
+
+
 def _storage_offset(self: Tensor) -> int:
     """Where in its storage the first element would lie, in elements."""
     return self._array.offset if isinstance(self._array, Proxy) else Tensor.storage_offset(self)
