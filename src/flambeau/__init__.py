@@ -64,7 +64,7 @@ from flambeau.modes import (
 from flambeau.autograd import api as _api  # attaches Tensor.backward
 from flambeau.eager import bind as _bind
 from flambeau.eager import overrides as _overrides
-from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 
 _bind.bind_all()
 _ABOVE.update(dispatch=lambda: (_import_module("flambeau.dispatch.calls"), _import_module("flambeau.dispatch.members"))[1])

@@ -12,6 +12,7 @@ from flambeau import modes
 from flambeau.dispatch import names, stack
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
+from flambeau.interpreters import calls
 from flambeau.ops import formats
 from flambeau.tensor import Tensor, printing
 
@@ -27,7 +28,7 @@ def ask(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def _detached(self: Tensor) -> Tensor | None:
     """What detach() gives where somebody is asked; None where nobody is."""
-    if not overrides.dispatched((self,)):
+    if not calls.dispatched((self,)):
         return None
     found = ask("detach", self)
     if not isinstance(found, Tensor):
