@@ -16,7 +16,6 @@ from typing import Any
 from numpy import asarray, generic, ndarray
 
 from flambeau import modes
-from flambeau.eager import overrides
 from flambeau.eager.looks import look
 from flambeau.eager.record import MOST_TENSORS, History, record_settled, record_usual
 from flambeau.kernels import arrays
@@ -69,11 +68,10 @@ class Settled:
 def remembering(op, front: Callable) -> Callable:
     """`front`, which runs `op`, with a short cut for calls like one before."""
     known: dict[tuple, Any] = {}  # -> a Settled, ITSELF, None: it is to be run, or 0: seen once
-    is_composite = op.kind == "composite"
 
     def with_memory(*args, **kwargs):
         if modes.special:
-            return overrides.noted(op, front, args, kwargs) if is_composite else front(*args, **kwargs)
+            return front(*args, **kwargs)
         seen = look(args, kwargs)
         if seen is None:
             return front(*args, **kwargs)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from flambeau import determinism, devices, dtypes, errors, literals, modes
-from flambeau.eager import inplace, overrides
+from flambeau.eager import inplace
+from flambeau.interpreters import calls
 from flambeau.kernels import arrays
 from flambeau.kernels import layout as geometry
 from flambeau.kernels.native import memory_guard
@@ -55,11 +56,10 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
         if modes.special or (args and type(args[0]) not in _ORDINARY):
             if draws and modes.special and modes.state.draw is not None:
                 return modes.state.draw(front, args, kwargs)
-            relevant = () if copies else (*args, *kwargs.values())
-            if overrides.asked(relevant):
-                return overrides.call(front, relevant, args, kwargs)
-            if modes.state.recorder is not None:
-                return modes.state.recorder.run_whole(front, name, args, kwargs)
+            return calls.run_function(front, body, args, kwargs, () if copies else (*args, *kwargs.values()))
+        return body(*args, **kwargs)
+
+    def body(*args, **kwargs):
         if sized and "size" in kwargs:
             args = (*args, kwargs.pop("size"))
         try:
@@ -81,7 +81,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
             raise
 
     front.__signature__ = signature
-    front.__module__ = "torch"
+    front.__module__, front.event = "torch", name
     front.asks = front if name.endswith("_like") else None
     return front
 
