@@ -113,7 +113,7 @@ def test_errors_inside_leave_no_level_behind():
     with pytest.raises(ZeroDivisionError):
         vmap(lambda a: 1 // 0)(flambeau.ones(3))
     assert flambeau.randn(2).shape == (2,)
-    assert not flambeau.autograd.modes.state.levels
+    assert not flambeau.modes.state.levels
 
 
 DRAWS = {

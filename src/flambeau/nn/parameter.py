@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.dtypes import get_default_dtype
-from flambeau.eager.overrides import disabled_torch_function
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin", "is_lazy"]
 

@@ -99,7 +99,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True)
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True, autocast="cpu widest")
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -184,12 +184,10 @@ def _stack_as(tensors, dim, shape, strides):
     return found
 
 
-@_stack_as.meta
-def _(tensors, dim, shape, strides):
-    return shape, tensors[0].dtype, strides
+_stack_as.meta(lambda tensors, dim, shape, strides: (shape, tensors[0].dtype, strides))
 
 
-@composite(method=False, out="cast or TypeError apart rows", settled=True)
+@composite(method=False, out="cast or TypeError apart rows", settled=True, autocast="cpu widest")
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

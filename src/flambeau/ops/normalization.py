@@ -23,7 +23,7 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import Loop, declare, extent, total
 from flambeau.kernels.loops.run import compiled, ready, run
 from flambeau.kernels.native.native import not_compiled
-from flambeau.kernels.reductions import channels
+from flambeau.kernels.templates import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.copying import in_kind, row_major
@@ -100,9 +100,7 @@ def _layer_norm(input, weight, bias, eps):
 _layer_norm.prepared(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
 
 
-@_layer_norm.meta
-def _(input, weight, bias, eps):
-    return [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2]
+_layer_norm.meta(lambda input, weight, bias, eps: [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2])
 
 
 @_layer_norm.joint
@@ -193,9 +191,7 @@ def _rms_norm(input, weight, eps):
     return run(RMS, (input, weight), (eps,))
 
 
-@_rms_norm.meta
-def _(input, weight, eps):
-    return [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)]
+_rms_norm.meta(lambda input, weight, eps: [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)])
 
 
 @_rms_norm.joint
@@ -254,7 +250,7 @@ _rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype
 # -- layer norm and rms norm -----------------------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu given, cuda float32")
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd) of `layer_norm`; mean and rstd have the leading dimensions, then ones."""
     out, *found = _layer_normalized(input, normalized_shape, weight, bias, eps)
@@ -306,13 +302,15 @@ def _alone(loop: Loop, input, given: tuple, eps: float):
     return compiled("rows", loop)(input, *given, float(eps)) if input.flags.c_contiguous else run(loop, (input, *given), (eps,))
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True)
+@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True, autocast="cpu given, cuda float32")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True)
+@composite(
+    name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True, autocast="cpu given, cuda float32"
+)
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -326,7 +324,7 @@ def _rms_name(input, *rest, **options) -> str | None:
     return "MulBackward0" if input.element_size() > 2 else None
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True)
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True, autocast="cpu given, cuda float32")
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -443,13 +441,15 @@ def _group_norm(input, num_groups, weight, bias, eps):
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True)
+@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True, autocast="cpu given, cuda float32")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True)
+@composite(
+    name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True, autocast="cpu given, cuda float32"
+)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = tuple(input.shape)
@@ -552,9 +552,7 @@ def _by_channel_backward(g, input, weight, mean, rstd, groups):
     return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
 
 
-@_by_channel_backward.meta
-def _(g, input, weight, mean, rstd, groups):
-    return [specs.like(input), *[((input.shape[1],), input.dtype)] * 2]
+_by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.like(input), *[((input.shape[1],), input.dtype)] * 2])
 
 
 @_by_channel_backward.joint
@@ -616,7 +614,7 @@ def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@composite(method=False, out="same")
+@composite(method=False, out="same", autocast="given")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
     out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -713,13 +711,13 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
     _check_float("batch_norm", input)
 
 
-@composite(method=False)
+@composite(method=False, autocast="given")
 def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
-@composite(name="nn.functional.batch_norm", method=False)
+@composite(name="nn.functional.batch_norm", method=False, autocast="given")
 def functional_batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
@@ -734,7 +732,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False, grad_name="ViewBackward0", settled=True)
+@composite(method=False, grad_name="ViewBackward0", settled=True, autocast="given")
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -756,7 +754,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True)
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True, autocast="given")
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):

@@ -133,9 +133,7 @@ def _(input, num_samples, replacement=False):
     return sampling.multinomial(default_generator, input, num_samples, replacement)
 
 
-@multinomial.meta
-def _(input, num_samples, replacement=False, *, generator=None):
-    return (*input.shape[:-1], num_samples), "int64"
+multinomial.meta(lambda input, num_samples, replacement=False, *, generator=None: ((*input.shape[:-1], num_samples), "int64"))
 
 
 @on_arrays(name="poisson", method=False)

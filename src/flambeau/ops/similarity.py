@@ -11,7 +11,7 @@ from flambeau.ops.promotion import promoted
 from flambeau.ops.views import whole
 
 
-@composite(method=False, aliases=("nn.functional.cosine_similarity",), settled=True)
+@composite(method=False, aliases=("nn.functional.cosine_similarity",), settled=True, autocast="cuda float32")
 def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     """x1 · x2 / (|x1| |x2|) along `dim`; a norm below eps counts as eps. Shapes broadcast, and lose `dim`."""
     common = promoted(x1, x2)
@@ -38,9 +38,7 @@ def _cosine(x1, x2, dim, eps):
     return reduce("sum", terms, (dim,), False, x1.dtype)
 
 
-@_cosine.meta
-def _(x1, x2, dim, eps):
-    return (*x1.shape[:dim], *x1.shape[dim + 1 :]), x1.dtype
+_cosine.meta(lambda x1, x2, dim, eps: ((*x1.shape[:dim], *x1.shape[dim + 1 :]), x1.dtype))
 
 
 @_cosine.joint

@@ -10,7 +10,7 @@ from flambeau.distributed.data_parallel.bucket import Bucket
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 
 class SparseBucket(Bucket):

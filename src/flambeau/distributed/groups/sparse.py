@@ -11,7 +11,7 @@ from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.ops.joining import cat
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor, zeros
+from flambeau.tensor.making.factories import tensor, zeros
 
 
 def all_reduce(group: Any, own: Tensor, op: Any = ReduceOp.SUM) -> Done:
