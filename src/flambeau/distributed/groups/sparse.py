@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.groups.work import Done
 from flambeau.distributed.reduce_op import ReduceOp
