@@ -128,7 +128,7 @@ def _node_name(
     return "ViewBackward0" if reduction == "none" and input.dim() != 4 else "NllLoss2DBackward0"
 
 
-@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name)
+@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name, planned=True)
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
 ):  # fmt: skip
@@ -153,24 +153,9 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), Kept())
 
 
-def _usual(x, target):
-    """Rows of logits in main memory, one class for each: no questions to be asked."""
-    if type(x) is not np.ndarray or x.ndim != 2 or target.ndim != 1 or target.dtype != INT64 or x.dtype not in classes.NAMES:
-        return NotImplemented
-    n = x.shape[0]
-    if target.shape[0] != n or not x.size or not x.flags.c_contiguous or not target.flags.c_contiguous:
-        return NotImplemented
-    result, room = classes.losses(x, target, -100, 0.0, classes.MEAN)
-    return result, (None, -100, "mean", 0.0, {"room": room, "total": room[n, 0]})
-
-
 def _notice(input, target=None) -> None:
     wanted = "cross_entropy applies softmax itself: gradients become small and learning slow. Give it the logits, and leave softmax for predictions"
     warn_of_probabilities("cross_entropy", input, wanted)
-
-
-cross_entropy.usually(_cross_entropy, _usual, tensors=2, options=True)
-_cross_entropy.notice = _notice
 
 
 def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing):
@@ -314,10 +299,10 @@ def _numbered(n: int) -> np.ndarray:
 _nll_loss.derivative(input=_nll_gradient)
 _nll_loss.quick_derivative(input=_quick_nll_gradient)
 _nll_loss.quick_everywhere = True
-_nll_loss.straight = "zero"
+_nll_loss.second_derivative = "zero"
 
 
-@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)
+@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name, planned=True)
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input[target]: the negative log likelihood, of logarithms of probabilities (log_softmax gives them) and class numbers."""
     reduction = chosen(reduction, size_average, reduce)
@@ -328,20 +313,10 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return _nll_loss(input, target, weight, ignore_index, reduction, Kept())
 
 
-def _usual_nll(x, target):
-    """The mean of logarithms in main memory, one class for each row."""
-    if type(x) is not np.ndarray or x.ndim != 2 or target.shape != x.shape[:1] or x.dtype not in classes.NAMES:
-        return NotImplemented
-    picked = _picked(x, target, -100)
-    return NotImplemented if picked is None else (_sure_loss(picked, target, None, "mean", x), (None, -100, "mean", {}))
-
-
 def _notice_nll(input, target=None) -> None:
     warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
 
 
-_nll_loss.notice = _notice_nll
-nll_loss.usually(_nll_loss, _usual_nll, tensors=2, options=True)
 
 
 # -- what people get wrong ---------------------------------------------------------------------------------------------------

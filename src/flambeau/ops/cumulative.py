@@ -22,7 +22,7 @@ def _declare(name: str, doc: str):
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
 
-    @cumulative.prepared
+    @cumulative.work
     def _(input, dim, dtype):
         known = dtype is None and input.ndim and input.dtype.kind not in "biu"
         return ready(name, input, layout.wrap_dim(dim, input.ndim), indices=False) if known else None

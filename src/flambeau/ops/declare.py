@@ -61,11 +61,7 @@ class Op:
     out_rule = "cast"  # which tensors out= may be
     kind = "op"
     bound = False
-    shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
-    shortcut_unrecorded: Callable | None = None
-    shortcut_of_groups = False
     called: Callable | None = None  # node -> the name users see it by, where that depends on the operands and is not grad_name
-    notice: Callable | None = None  # called with the tensors of a shortened call that was recorded: what people get wrong about it
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
@@ -112,18 +108,6 @@ class Op:
 
     def __call__(self, *args, **kwargs):
         return self.call(*args, **kwargs)
-
-    def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1, options: bool = False) -> None:
-        """Say what a call with so many tensors (one to three) and nothing else comes down to: the array operation `op`, whose options are then
-        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken (the array of the only tensor: that tensor is the
-        result). With `options`, it returns
-        (array, options of `op`)."""
-        self.shortcut = op, launch, tensors, options
-
-    def usually_unrecorded(self, launch: Callable, groups: bool = False) -> None:
-        """Say how most calls are answered while nothing is recorded: launch(*args, **kwargs) -> array, with arrays in the place of tensors, or
-        NotImplemented where the long way is to be taken. With `groups`, lists of tensors are lists of arrays, and there are several results."""
-        self.shortcut_unrecorded, self.shortcut_of_groups = launch, groups
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"
@@ -216,14 +200,11 @@ class ArrayOp(Op):
 
     kind = "array"
     # The derivative does not read the input, and yet the second may be asked for: it is "zero", or "nothing" arrives.
-    straight: str | None = None
-    # The function for the first result alone, where that is less work: nobody asks for the others, or for a gradient.
-    alone: Callable | None = None
-    # What makes calls ready, see `prepared`; and whether they are remembered, as those of composites: see eager/settled.py.
-    prepare: Callable | None = None
-    prepare_write: Callable | None = None
-    settled: bool = False
-    remembered: bool = False
+    second_derivative: str | None = None
+    # The work for the first result, where that is less: nobody asks for the others, or for a gradient.
+    first_alone: Callable | None = None
+    find_work: Callable | None = None  # see `work`
+    find_work_in_place: Callable | None = None
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)
@@ -272,16 +253,17 @@ class ArrayOp(Op):
         self.write = function
         return function
 
-    def prepared(self, function: Callable) -> Callable:
-        """Calls of this operation are remembered, if they are public or it is `remembered`; and function(*arguments) says beforehand what those with arrays of the same
-        shapes, strides and dtypes in main memory, and the same options, will do: run(*arrays) -> what forward returns, or NotImplemented
-        where it is to be asked. None: nothing can be said. It sees such arrays, but is not to keep them."""
-        self.prepare, self.settled = function, True
+    def work(self, function: Callable) -> Callable:
+        """What calls with arrays in main memory of certain shapes, strides and dtypes, and certain options, will do, said beforehand:
+        function(*arguments) -> run(*arrays) -> what forward returns, or NotImplemented where it is to be asked. None: nothing can be said. The
+        function sees such arrays, but is not to keep them."""
+        self.find_work = function
         return function
 
-    def prepared_write(self, function: Callable) -> None:
+    def work_in_place(self, function: Callable) -> Callable:
         """The same for the in-place form: run(*arrays) writes to the first, or answers NotImplemented before it does."""
-        self.prepare_write = function
+        self.find_work_in_place = function
+        return function
 
     def meta(self, function: Callable) -> Callable:
         """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), row-major, or (shape, dtype,
@@ -327,14 +309,14 @@ class ChoiceOp(Op):
     """A name for several operations: the function looks at its arguments and returns (operation, *its arguments).
 
     The in-place and out= forms are those of the operation that was chosen. The first argument must be a tensor, unless `number_first`.
-    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's. `settled`: as of composites.
+    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's. `planned`: as of composites.
     """
 
     kind = "choice"
 
-    def __init__(self, function, *, number_first=False, row_major=False, settled=False, **rest):
+    def __init__(self, function, *, number_first=False, row_major=False, planned=False, **rest):
         super().__init__(function, **rest)
-        self.settled: bool = settled
+        self.planned: bool = planned
         self.number_first: bool = number_first
         self.row_major: bool = row_major
 
@@ -343,15 +325,15 @@ class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
     it must also share no memory with the operands, "cast apart" if only that. With "rows" an out= that is resized is row-major, without
     that it lies as a new result would. "or TypeError" is what PyTorch raises where a dtype does not fit. "cast as eigenvalues" says what errors call the result. `as_view`: the result is often just one view of the input.
-    `returns`: the names of the results, which the function gives as any tuple. `settled`: which operations it runs, with which options, depends
-    on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that a call can be remembered; or a
+    `returns`: the names of the results, which the function gives as any tuple. `planned`: which operations it runs, with which options, depends
+    on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that calls have plans (eager/plans.py); or a
     function of the arguments that says whether it is so. What warns is to be called again."""
 
     kind = "composite"
 
-    def __init__(self, function, *, out=False, as_view=False, returns=None, settled=False, **rest):
+    def __init__(self, function, *, out=False, as_view=False, returns=None, planned=False, **rest):
         super().__init__(function, **rest)
-        self.settled: bool | Callable[..., bool] = settled
+        self.planned: bool | Callable[..., bool] = planned
         if returns is not None:
             self.forward = _named(function, named_result(self.name.replace(".", "_"), returns))
         self.as_view: bool = as_view
@@ -384,7 +366,7 @@ composite: Any = _decorator(CompositeOp)
 
 
 def one_of(run: Callable, which: int) -> Callable:
-    """A function that was made ready (`ArrayOp.prepared`), of whose results one is asked for."""
+    """A function that was made ready (`ArrayOp.work`), of whose results one is asked for."""
 
     def one(*arrays):
         found = run(*arrays)

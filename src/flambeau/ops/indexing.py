@@ -61,10 +61,7 @@ def _index(input, indices):
     return out
 
 
-_index.remembered = True  # brackets call it
-
-
-@_index.prepared
+@_index.work
 def _(input, indices):
     first = indices[0]
     simple = len(indices) == 1 and first is not None and first.dtype.kind == "i" and 0 < first.size <= gather.SMALL

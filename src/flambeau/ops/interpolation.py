@@ -253,7 +253,7 @@ def _node_name(
     return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0" if mode in NODES else None
 
 
-@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, settled=True)
+@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, planned=True)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 

@@ -57,7 +57,7 @@ def _cat_backward(grad, tensors_shape, dim):
 _cat.derivative(tensors=_cat_backward)
 
 
-@_cat.prepared
+@_cat.work
 def _(tensors, dim):
     shape, dtype = list(tensors[0].shape), tensors[0].dtype
     shape[dim] = sum([a.shape[dim] for a in tensors])
@@ -98,7 +98,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True)
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), planned=True)
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -151,7 +151,7 @@ def _stacked_strides(tensors, dim: int):
     return layout.view(joined, strides, (*first[:dim], len(tensors), *first[dim:]))
 
 
-@_stack.prepared
+@_stack.work
 def _(tensors, dim):
     first, n = tensors[0].shape, len(tensors)
     if dim == len(first) or not _are_small(tensors, n * tensors[0].size):
@@ -188,7 +188,7 @@ def _(tensors, dim, shape, strides):
     return shape, tensors[0].dtype, strides
 
 
-@composite(method=False, out="cast or TypeError apart rows", settled=True)
+@composite(method=False, out="cast or TypeError apart rows", planned=True)
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

@@ -16,6 +16,10 @@ from flambeau.ops.products import _check_dtypes, mm
 @on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0")
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
+    if bias is not None:
+        found = arrays.cuda_room.linear(input, weight, bias) if arrays.on_gpu(input) else gemm.quick_linear(input, weight, bias)
+        if found is not NotImplemented:
+            return found
     shape = _check(input, weight, bias)
     rows = input if input.ndim == 2 else input.reshape(prod(input.shape[:-1]), input.shape[-1])
     columns = (weight if weight.ndim == 2 else weight[None]).T
@@ -132,12 +136,7 @@ def _(input, weight, bias=None):
     return _check(input, weight, bias), input.dtype
 
 
-def _at_once(input, weight, bias):
-    found = gemm.quick_linear(input, weight, bias)
-    return arrays.cuda_room.linear(input, weight, bias) if found is NotImplemented and arrays.on_gpu(input) else found
-
-
-linear.usually(linear, _at_once, tensors=3)
+linear.work(lambda input, weight, bias: gemm.quick_linear if bias is not None else None)
 
 
 @composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",))

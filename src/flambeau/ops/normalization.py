@@ -45,7 +45,7 @@ def _layer_norm(input, weight, bias, eps):
     return rowwise.layer_norm(input, weight, bias, eps)
 
 
-_layer_norm.prepared(lambda input, weight, bias, eps: rowwise.layer_norm_ready(input, weight, bias, eps))
+_layer_norm.work(lambda input, weight, bias, eps: rowwise.layer_norm_ready(input, weight, bias, eps))
 
 
 @_layer_norm.meta
@@ -247,13 +247,13 @@ def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=
     return NotImplemented
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True)
+@composite(method=False, grad_name="NativeLayerNormBackward0", planned=True)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True)
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", planned=True)
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -267,7 +267,7 @@ def _rms_name(input, *rest, **options) -> str | None:
     return "MulBackward0" if input._array.itemsize > 2 else None
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True)
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, planned=True)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -391,13 +391,13 @@ def _group_norm(input, num_groups, weight, bias, eps):
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True)
+@composite(method=False, grad_name="NativeGroupNormBackward0", planned=True)
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True)
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", planned=True)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = input._array.shape
@@ -682,7 +682,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False, grad_name="ViewBackward0", settled=True)
+@composite(method=False, grad_name="ViewBackward0", planned=True)
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -704,7 +704,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True)
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", planned=True)
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):

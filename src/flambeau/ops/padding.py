@@ -31,7 +31,7 @@ def constant_pad_nd(input, pad, value=0):
     return _bordered_as_it_lies(input, pairs, "constant", value)
 
 
-@constant_pad_nd.prepared
+@constant_pad_nd.work
 def _(input, pad, value):
     return borders.ready(input, _pairs(input.shape, tuple(pad)), literals.stored(value, dtypes.OF_NUMPY[input.dtype]))
 
@@ -83,7 +83,7 @@ def _node_name(input, pad, mode="constant", value=None) -> str | None:
     return kind and f"{kind}Pad{len(pad) // 2}DBackward0"
 
 
-@composite(name="nn.functional.pad", method=False, grad_name=_node_name, settled=True)
+@composite(name="nn.functional.pad", method=False, grad_name=_node_name, planned=True)
 def pad(input, pad, mode="constant", value=None):
     """`input` with a border: "constant" (a value), "reflect" (a mirror image), "replicate" (the edge) or "circular" (the other side).
 
@@ -142,7 +142,7 @@ def _continued_backward(grad, sizes, widths, mode):
 
 
 _continued.derivative(input=lambda grad, input_shape, widths, mode: _continued_backward(grad, input_shape, widths, mode))
-_continued.straight = "zero"
+_continued.second_derivative = "zero"
 _continued_backward.derivative(grad=lambda grad, widths, mode: _continued(grad, widths, mode))
 _continued_backward.meta(lambda grad, sizes, widths, mode: (sizes, grad.dtype) if mode == "circular" else specs.in_kind(grad, sizes))
 

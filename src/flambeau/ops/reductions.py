@@ -27,7 +27,7 @@ def _over_dims(kind: str, dtype_of, **options):
     def reduced(input, dims, keepdim, dtype=None):
         return reduce(kind, input, dims, keepdim, dtype_of(input, dtype))
 
-    @reduced.prepared
+    @reduced.work
     def _(input, dims, keepdim, dtype):
         return folding.ready(kind, input, dims, keepdim, dtype_of(input, dtype)) if kind in folding.SIMPLE and input.size else None
 
@@ -42,7 +42,7 @@ def _over_all(kind: str, dtype_of, **options):
     def total(input, dtype):
         return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
 
-    @total.prepared
+    @total.work
     def _(input, dtype):
         return folding.ready(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype)) if input.size else None
 
@@ -74,7 +74,7 @@ _sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, inp
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
-@composite(out="decides", name="sum", settled=True)
+@composite(out="decides", name="sum", planned=True)
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dtype is not None and isinstance(input.dtype, dtypes.float8):
@@ -82,9 +82,6 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
     if dim is None and not keepdim:
         return _sum_all.call(input, dtype)
     return _sum.call(input, dims_of(dim, input._array.ndim), keepdim, dtype)
-
-
-sum_.usually(_sum_all, folding.whole("sum"))
 
 
 @composite(public=False)
@@ -108,7 +105,7 @@ _nansum = _over_dims("nansum", partial(summed_dtype, "nansum"))
 _nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(input.shape), dims, keepdim).masked_fill(input.isnan(), 0))
 
 
-@composite(out="decides", settled=True)
+@composite(out="decides", planned=True)
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements that are not NaN, or over dimensions."""
     if input.is_complex():
@@ -144,15 +141,12 @@ def _share(grad, shape):
     return share if share is NotImplemented else strided_view(share, shape, (0,) * len(shape), 0)
 
 
-@composite(out=True, settled=True)
+@composite(out=True, planned=True)
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of all elements, or over dimensions. The mean of nothing is NaN."""
     if dim is None and not keepdim:
         return _mean_all(input, dtype)
     return _mean(input, dims_of(dim, input.dim()), keepdim, dtype)
-
-
-mean.usually(_mean_all, folding.whole("mean"))
 
 
 @composite(out=True)
@@ -198,7 +192,7 @@ def product_of_others(input, dim: int):
     return before * after
 
 
-@composite(out="decides", settled=True)
+@composite(out="decides", planned=True)
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:
@@ -222,13 +216,13 @@ def _truth_dims(input, dim):
     return () if isinstance(dim, (tuple, list)) and not dim else dims_of(dim, input.dim())
 
 
-@composite(out="truth", name="all", settled=True)
+@composite(out="truth", name="all", planned=True)
 def all_(input, dim=None, keepdim=False):
     """Whether all elements are true (not zero), overall or over dimensions."""
     return _all(input, _truth_dims(input, dim), keepdim)
 
 
-@composite(out="truth", name="any", settled=True)
+@composite(out="truth", name="any", planned=True)
 def any_(input, dim=None, keepdim=False):
     """Whether some element is true (not zero), overall or over dimensions."""
     return _any(input, _truth_dims(input, dim), keepdim)
@@ -237,7 +231,7 @@ def any_(input, dim=None, keepdim=False):
 _count_nonzero = _over_dims("count_nonzero", lambda input, dtype: dtypes.int64.numpy)
 
 
-@composite(settled=True)
+@composite(planned=True)
 def count_nonzero(input, dim=None, *more):
     """The number of elements that are not zero, overall or over dimensions."""
     return _count_nonzero(input, dims_of((dim, *more) if more else dim, input.dim()), False)
@@ -262,7 +256,7 @@ def _logsumexp_backward(grad, input, result, dims, keepdim):
 _logsumexp.derivative(input=_logsumexp_backward)
 
 
-@composite(out=True, aliases=("special.logsumexp",), settled=True)
+@composite(out=True, aliases=("special.logsumexp",), planned=True)
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) over dimensions, without overflow: the largest element is taken out before exp and put back after log."""
     return _logsumexp(input, dims_of(dim, input.dim()), keepdim)

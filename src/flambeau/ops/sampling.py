@@ -181,13 +181,6 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     return room.multinomial(source(generator, arrays.device_of(input)), arrays.contiguous(input), int(num_samples), replacement)
 
 
-@multinomial.usually_unrecorded
-def _(input, num_samples, replacement=False):
-    if type(input) is not np.ndarray or type(num_samples) is not int or not input.flags.c_contiguous:
-        return NotImplemented
-    return sampling.multinomial(default_generator, input, num_samples, replacement)
-
-
 @multinomial.meta
 def _(input, num_samples, replacement=False, *, generator=None):
     return (*input.shape[:-1], num_samples), "int64"

@@ -37,8 +37,8 @@ def _prepared(name: str):
     return prepare
 
 
-softmax.prepared(_prepared("softmax"))
-log_softmax.prepared(_prepared("log_softmax"))
+softmax.work(_prepared("softmax"))
+log_softmax.work(_prepared("log_softmax"))
 softmax.derivative(input=lambda grad, result, dim: _softmax_backward(grad, result, layout.wrap_dim(dim, grad.dim())))
 log_softmax.derivative(input=lambda grad, result, dim: _log_softmax_backward(grad, result, layout.wrap_dim(dim, grad.dim())))
 
@@ -102,7 +102,7 @@ def _names_dim(input, dim=None, *options, **named) -> bool:
     return dim is not None  # else there is something to warn of
 
 
-@composite(name="nn.functional.softmax", method=False, settled=_names_dim)
+@composite(name="nn.functional.softmax", method=False, planned=_names_dim)
 def functional_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """exp(x_i) / sum_j exp(x_j) along `dim`. Same shape."""
     return softmax(input, _guessed("softmax", input, dim, _stacklevel), dtype)
@@ -114,7 +114,7 @@ def functional_softmin(input, dim=None, _stacklevel=3, dtype=None):
     return softmax(-input, _guessed("softmin", input, dim, _stacklevel), dtype)
 
 
-@composite(name="nn.functional.log_softmax", method=False, settled=_names_dim)
+@composite(name="nn.functional.log_softmax", method=False, planned=_names_dim)
 def functional_log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """x_i - log(sum_j exp(x_j)) along `dim`. Same shape."""
     return log_softmax(input, _guessed("log_softmax", input, dim, _stacklevel), dtype)

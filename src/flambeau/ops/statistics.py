@@ -26,7 +26,7 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
         found = variance(input, dims, keepdim, correction, root=root)
         return found if both else found[0]
 
-    @moments.prepared
+    @moments.work
     def _(input, dims, correction, keepdim):
         found = variance_ready(input, dims, keepdim, correction, root)
         return found if both or found is None else one_of(found, 0)
@@ -38,7 +38,7 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
 
     moments.meta(shapes)
 
-    @composite(name=name, out=not both, method=not both, settled=_has_variance, doc=f"{meaning} of all elements, or over dimensions.")
+    @composite(name=name, out=not both, method=not both, planned=_has_variance, doc=f"{meaning} of all elements, or over dimensions.")
     def public(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return moments(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
 
