@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from flambeau import forks, ops
 from flambeau.autograd import modes
 from flambeau.eager import array_ops, indexing, older_calls, overrides, plans, pointwise, record, views
-from flambeau.ops import OPS, contents
+from flambeau.ops import OPS, asking, contents
 from flambeau.ops.declare import ArrayOp, ChoiceOp, CompositeOp, Op, PointwiseOp, ViewOp
 from flambeau.tensor import PLAIN, Tensor
 
@@ -55,6 +55,7 @@ def bind_all() -> None:
     for name in contents.METHODS:
         setattr(Tensor, name, Later(name))
     plans.furnish()
+    asking.recording = lambda: modes.state.grad
     Op.place, Op.bind = place, bind  # type: ignore[method-assign, assignment]  # for operations that are declared later, too
     for op in list(OPS.values()):
         op.place()

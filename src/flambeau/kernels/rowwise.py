@@ -162,21 +162,21 @@ def layer_norm_ready(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: f
     return run
 
 
-def layer_norm_alone(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float):
-    """The first of what `layer_norm` gives, where nobody will ask for the others; in half precision too, without weight and bias too. NotImplemented
-    where there is no loop for that."""
-    if native.lib is not None and x.flags.c_contiguous and x.size:
-        given = () if weight is None else (weight, bias)
-        out = native.kernel("rows.layer_norm_alone" if given else "rows.layer_norm_bare")(x, *given, float(x.shape[-1]), float(eps))
+def layer_norm_alone(x: Array, weight: Array | None, bias: Array | None, eps: float) -> Array:
+    """The first of what `layer_norm` gives, where nobody will ask for the others; in half precision too, without weight and bias too."""
+    given = () if weight is None else (weight, bias)
+    numbers = float(x.shape[-1]), float(eps)
+    if type(x) is np.ndarray and native.lib is not None and x.flags.c_contiguous and x.size:
+        out = native.kernel("rows.layer_norm_alone" if given else "rows.layer_norm_bare")(x, *given, *numbers)
         if out is not NotImplemented:
             return out
-    return NotImplemented if weight is None or x.itemsize == 2 else layer_norm(x, weight, bias, eps)[0]
-
-
-def layer_norm_there(x: Array, weight: Array, bias: Array, eps: float):
-    """`layer_norm_alone` on a GPU."""
-    out = _norm("layer_norm_alone", (x, weight, bias), (float(x.shape[-1]), float(eps)), ("row", "shared", "shared"))
-    return NotImplemented if out is None else out
+    if given:
+        out = _norm("layer_norm_alone", (x, *given), numbers, ("row", "shared", "shared"))
+        if out is not None:
+            return out
+    wide = arrays.cast(x, widest(x.dtype)) if x.dtype.itemsize == 2 else x
+    w, b = (arrays.number(missing, x, wide.dtype) if p is None else arrays.cast(p, wide.dtype) for p, missing in ((weight, 1.0), (bias, 0.0)))
+    return arrays.cast(layer_norm(wide, w, b, eps)[0], x.dtype)
 
 
 def layer_norm_backward(grad: Array, x: Array, weight: Array, mean: Array, rstd: Array) -> Array:

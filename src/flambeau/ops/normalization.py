@@ -20,6 +20,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, channels, layout, rowwise
 from flambeau.ops import specs
+from flambeau.ops.asking import is_recorded
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
@@ -213,8 +214,6 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
 def _layer_normalized(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd), the last two as they are computed."""
-    if weight is not None and bias is not None and _is_usual(input._array, normalized_shape, weight._array, bias._array):
-        return _layer_norm(input, weight, bias, eps)
     shape = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
     x, n, whole = _wide(input), math.prod(shape), input._array.shape
     w, b = (x.new_full((n,), missing) if p is None else _checked_dtype(p, x) for p, missing in ((weight, 1), (bias, 0)))
@@ -225,42 +224,32 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
 
 
-_WIDE = frozenset((dtypes.float32.numpy, dtypes.float64.numpy))
-_FLOATING = _WIDE | {dtypes.float16.numpy, dtypes.bfloat16.numpy}
+def _normalized_alone(input, normalized_shape, weight, bias, eps):
+    """The first of these; where no gradient is wanted, without the others."""
+    last = (input.shape[-1],) if input.dim() else ()
+    parameters = [p for p in (weight, bias) if p is not None]
+    simple = last and tuple(normalized_shape) == last and len(parameters) != 1 and all(p.shape == last and p.dtype is input.dtype for p in parameters)
+    if simple and input.dtype.is_floating_point and not is_recorded(input, *parameters):
+        return _layer_norm_alone(input, weight, bias, eps)
+    return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-def _is_usual(x, normalized_shape, w, b, among=_WIDE) -> bool:
-    """Of arrays: over the last dimension, with weight and bias, all of one dtype among these: nothing to ask or to adapt."""
-    if w is None or b is None or type(normalized_shape) is not tuple or len(normalized_shape) != 1:
-        return False
-    return x.shape[-1:] == normalized_shape == w.shape == b.shape and x.dtype in among and x.dtype == w.dtype == b.dtype
-
-
-def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
-    if type(input) is type(weight) is type(bias) and _is_usual(input, normalized_shape, weight, bias, _FLOATING):
-        if type(input) is np.ndarray:
-            return rowwise.layer_norm_alone(input, weight, bias, eps)
-        if arrays.on_only_gpu(input):
-            return rowwise.layer_norm_there(input, weight, bias, eps)
-    if type(input) is np.ndarray and weight is bias is None and input.shape[-1:] == normalized_shape and input.dtype in _FLOATING:
-        return rowwise.layer_norm_alone(input, None, None, eps)
-    return NotImplemented
+@inner(differentiable=False)
+def _layer_norm_alone(input, weight, bias, eps):
+    """(x - mean) * rstd, times weight and plus bias if there are any. (*, N), (N), (N) -> (*, N)."""
+    return rowwise.layer_norm_alone(input, weight, bias, eps)
 
 
 @composite(method=False, grad_name="NativeLayerNormBackward0", planned=True)
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
-    return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
+    return _normalized_alone(input, normalized_shape, weight, bias, eps)
 
 
 @composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", planned=True)
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
-    return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
-
-
-layer_norm.usually_unrecorded(_unrecorded_layer_norm)
-functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
+    return _normalized_alone(input, normalized_shape, weight, bias, eps)
 
 
 def _rms_name(input, *rest, **options) -> str | None:
