@@ -18,7 +18,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-CSRC = Path("src/flambeau/kernels/csrc")
+CSRC = Path("src/flambeau/kernels/native/csrc")
 # -fwrapv: integers wrap around, as tensors' do. No flag that assumes NaN or infinity away.
 FLAGS = [
     "-std=gnu11",

@@ -13,7 +13,7 @@ import pytest
 import flambeau
 from flambeau import nn
 from flambeau.autograd import modes
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 from flambeau.utils.checkpoint import (
     CheckpointError,
     CheckpointPolicy,

@@ -135,7 +135,7 @@ def test_classes_are_called_what_pytorchs_are(found):
     """print(type(x)), and libraries that look at `__module__`; such names can be pickled, and go when the alias goes."""
     exec(CLASSES, {"torch": torch}, names := {})
     assert found["classes"] == [f"{kind.__module__}.{kind.__qualname__}" for kind in (getattr(*pair) for pair in names["CLASSES"])]
-    assert found["classes pickle"] and found["own classes again"] == ["flambeau.tensor", "flambeau.nn.modules.linear"]
+    assert found["classes pickle"] and found["own classes again"] == ["flambeau.tensor.tensor", "flambeau.nn.modules.linear"]
 
 
 def test_versions(found):
@@ -302,7 +302,7 @@ def test_assert_close_is_pytorchs(make, options):
             framework.testing.assert_close(*make(framework), **options)
             told.append("close")
         except (AssertionError, TypeError) as problem:
-            told.append(f"{type(problem).__name__}: {problem}".replace("flambeau.tensor.", "torch."))
+            told.append(f"{type(problem).__name__}: {problem}".replace("flambeau.tensor.tensor.", "torch."))
     assert told[0] == told[1]
 
 

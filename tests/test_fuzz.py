@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oracle import assert_same, assert_same_outcome, assert_same_problem, carried, dtype_of, outcome, torch
 
 import flambeau
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 MANY = int(os.environ.get("FLAMBEAU_FUZZ", "0"))
 fuzz = settings(
@@ -570,7 +570,7 @@ def test_what_no_memory_can_hold_is_refused():
 SORT_IN_LITTLE_MEMORY = """
 import resource
 import flambeau as torch
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 x = torch.randn(2_000_000)
 assert x[:100_000].sort().values[0] == x[:100_000].min()  # the threads and what they need are there now
 native.lib.pool_trim()

@@ -11,7 +11,7 @@ import pytest
 import flambeau
 from flambeau import cli
 from flambeau.cli import info
-from flambeau.kernels import limits, native
+from flambeau.kernels.native import limits, native
 
 
 @pytest.fixture(scope="module")

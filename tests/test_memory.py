@@ -15,7 +15,7 @@ import pytest
 
 import flambeau
 from flambeau import memory, nn
-from flambeau.kernels import keeper, limits, native
+from flambeau.kernels.native import limits, memory_guard, native
 from flambeau.utils.checkpoint import checkpoint
 
 F = nn.functional
@@ -253,12 +253,12 @@ def test_checkpointing_frees_what_was_promised():
         model = Tower(depth=8, again=again)
         gc.collect()
         memory.reset_peak()
-        start = keeper.pool()["live"]
+        start = memory_guard.pool()["live"]
         loss = model(x).sum()
         if not again:
             promised = remedy(memory.snapshot(), "checkpoint the 8 Blocks in Tower.blocks")
         loss.backward()
-        peaks.append(keeper.pool()["peak"] - start)
+        peaks.append(memory_guard.pool()["peak"] - start)
         del loss, model
     saved = peaks[0] - peaks[1]
     assert 0.8 * saved < promised.nbytes < 1.2 * saved, (promised.nbytes, peaks)
@@ -495,9 +495,9 @@ def test_room_is_made_before_giving_up():
         ring = [flambeau.zeros(1000, 1000)]
         ring.append(ring)
         del ring
-        before = keeper.pool()["live"]
-        keeper.keep(1 << 20, 1)
-        assert keeper.pool()["live"] <= before - 4_000_000
+        before = memory_guard.pool()["live"]
+        memory_guard.keep(1 << 20, 1)
+        assert memory_guard.pool()["live"] <= before - 4_000_000
     finally:
         gc.enable()
 
@@ -506,10 +506,12 @@ def test_numpys_error_becomes_ours():
     """MemoryError that NumPy raises inside an operation arrives as RuntimeError with its size; one without a size, with its words."""
     with pytest.raises(MemoryError) as numpys:
         np.empty(10**15)
-    assert "8000000000000000 bytes" in str(keeper.as_ours(numpys.value))
-    assert isinstance(keeper.as_ours(MemoryError("no patch")), RuntimeError) and "no patch" in str(keeper.as_ours(MemoryError("no patch")))
-    ours = keeper.as_ours(numpys.value)
-    assert keeper.as_ours(ours) is ours
+    assert "8000000000000000 bytes" in str(memory_guard.as_ours(numpys.value))
+    assert isinstance(memory_guard.as_ours(MemoryError("no patch")), RuntimeError) and "no patch" in str(
+        memory_guard.as_ours(MemoryError("no patch"))
+    )
+    ours = memory_guard.as_ours(numpys.value)
+    assert memory_guard.as_ours(ours) is ours
 
 
 def test_a_storage_counts_its_bytes():

@@ -1,6 +1,6 @@
 """A printed tensor is PyTorch's, to the character.
 
-Every torch tensor is dressed as a small object with the attributes that `flambeau.printing` reads; its text must be the
+Every torch tensor is dressed as a small object with the attributes that `flambeau.tensor.printing` reads; its text must be the
 text torch gives. So these tests need no Tensor class, and would hold for any.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flambeau import printing
+from flambeau.tensor import printing
 
 torch = pytest.importorskip("torch")
 torch_printing = pytest.importorskip("torch._tensor_str")

@@ -19,7 +19,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import generate, print_c, random_loops, rejection, sampling
+from flambeau.kernels import generate
+from flambeau.kernels.language import print_c
+from flambeau.kernels.random import random_loops, rejection, sampling
 from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 torch = pytest.importorskip("torch")
@@ -551,7 +553,7 @@ def compiled(folder: Path, flags: tuple[str, ...]):
     generate.write_headers(folder)
     texts, _, _ = random_loops.table()
     (folder / "loops.c").write_text("\n".join([generate.HEADER, print_c.IN_BLOCKS, *texts]))
-    csrc = Path(__file__).parents[1] / "src" / "flambeau" / "kernels" / "csrc"
+    csrc = Path(__file__).parents[1] / "src" / "flambeau" / "kernels" / "native" / "csrc"
     command = [compiler, "-std=gnu11", "-O3", "-DFL_NAME(x)=x", *flags, "-shared", "-fPIC", f"-I{folder}", f"-I{csrc}"]
     subprocess.run([*command, str(folder / "loops.c"), "-o", str(folder / "loops.so"), "-lm"], check=True)
     library = ctypes.CDLL(str(folder / "loops.so"))

@@ -47,7 +47,7 @@ def test_every_public_name_is_shown(surface, stubs):
 def test_every_method_is_shown(stubs):
     """A method or attribute of Tensor that neither tensor.py nor the stub shows."""
     (methods,) = [node for node in stubs["__init__.pyi"].body if isinstance(node, ast.ClassDef)]
-    source = ast.parse((PACKAGE / "tensor.py").read_text())
+    source = ast.parse((PACKAGE / "tensor" / "tensor.py").read_text())
     (tensor,) = [node for node in source.body if isinstance(node, ast.ClassDef) and node.name == "Tensor"]
     shown = names(methods.body) | names(tensor.body) | {t.id for n in tensor.body if isinstance(n, ast.Assign) for t in n.targets}
     assert all(hasattr(flambeau.ones(1, 1), name) for name in dir(flambeau.ones(1, 1)) if name not in ("imag", "volatile"))

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 import flambeau as torch
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 THREADS = (1, 2, 3, 8)
 

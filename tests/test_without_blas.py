@@ -16,7 +16,8 @@ import pytest
 HIDE = """
 import numpy as np
 import flambeau as torch
-from flambeau.kernels import gemm, native
+from flambeau.kernels.templates import gemm
+from flambeau.kernels.native import native
 assert not gemm.bound.cache_info().currsize  # nothing was bound by the import
 gemm.library = lambda: ""
 """
@@ -137,7 +138,7 @@ def run(program: str, cpu: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def compiled():
-    from flambeau.kernels import native
+    from flambeau.kernels.native import native
 
     if native.lib is None:
         pytest.skip("needs the compiled kernels")

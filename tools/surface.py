@@ -123,7 +123,7 @@ def _methods() -> Iterator[str]:
     for name, member in sorted(vars(Tensor).items()):
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         code = getattr(function, "__code__", None)
-        shown = code is not None and code.co_filename.endswith("flambeau/tensor.py") and not hasattr(member, "op")
+        shown = code is not None and code.co_filename.endswith("flambeau/tensor/tensor.py") and not hasattr(member, "op")
         if (
             shown
             or (name.startswith("_") and not name.startswith("__"))
@@ -259,7 +259,12 @@ def _result(name: str, function: Callable) -> str:
     if op is None:
         annotation = inspect.signature(function).return_annotation
         home = inspect.unwrap(function).__globals__["__name__"]
-        makes = home in ("flambeau.factories", "flambeau.random_factories", "flambeau.ranges", "flambeau.windows")
+        makes = home in (
+            "flambeau.tensor.factories",
+            "flambeau.tensor.random_factories",
+            "flambeau.tensor.ranges",
+            "flambeau.tensor.windows",
+        )
         return ("_Tensor" if makes else "Any") if annotation is inspect.Signature.empty else _said(str(annotation))
     for key in (op.name, op.short):
         if key in RESULTS:

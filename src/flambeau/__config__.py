@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 
-from flambeau.kernels import gemm, native
+from flambeau.kernels.native import native
+from flambeau.kernels.templates import gemm
 from flambeau.settings import get_num_threads
 from flambeau.version import flambeau_version
 

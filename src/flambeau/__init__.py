@@ -29,26 +29,26 @@ from flambeau.dtypes import (
     qint32, quint8, set_default_dtype, uint8, uint16, uint32, uint64,
 )  # fmt: skip
 from flambeau.errors import AcceleratorError, OutOfMemoryError
-from flambeau.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
+from flambeau.tensor.layouts import jagged, layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr, strided
 from flambeau.ops import ABOVE as _ABOVE
 from flambeau.ops.formats import channels_last, channels_last_3d, contiguous_format, memory_format, preserve_format
 
 # tensors, and what they are asked
 from flambeau.tensor import Size, Tensor
-from flambeau.queries import (
+from flambeau.tensor.queries import (
     broadcast_shapes, detach, get_device, is_complex, is_conj, is_distributed, is_floating_point, is_inference, is_neg, is_nonzero,
     is_same_size, is_signed, is_tensor, numel, _has_compatible_shallow_copy_type,
 )  # fmt: skip
-from flambeau.typed_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage
-from flambeau.untyped_storage import UntypedStorage, is_storage
-from flambeau.legacy import REMOVED as _REMOVED, TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
-from flambeau import dense_only, host_memory, inplace_views, matrix_views, pickling, protocols, subclass, typed_storage  # attach methods
+from flambeau.tensor.typed_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage
+from flambeau.tensor.untyped_storage import UntypedStorage, is_storage
+from flambeau.tensor.legacy import REMOVED as _REMOVED, TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
+from flambeau.tensor import methods as _methods, typed_storage as _typed_storage
 
 # making tensors
-from flambeau.factories import (
+from flambeau.tensor.factories import (
     as_tensor, asarray, empty, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, scalar_tensor, tensor,
 )  # fmt: skip
-from flambeau.interop import from_dlpack, from_numpy, to_dlpack
+from flambeau.tensor.interop import from_dlpack, from_numpy, to_dlpack
 from flambeau import rng
 from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
@@ -82,7 +82,7 @@ e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 legacy_contiguous_format = contiguous_format
 chalf = complex32
 random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.random
-storage = typed_storage  # in the same way, the module flambeau.storage is what lies behind torch.storage
+storage = _typed_storage  # torch.storage
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)
 globals().update({name: function for name, function in _REMOVED.items() if name not in globals()})
@@ -111,17 +111,17 @@ _LATER = {name: home for home, names in {
     "control_flow": "cond while_loop",
     "accelerator": "get_device_module",
     "dtypes": "int1 int2 int3 int4 int5 int6 int7 quint2x4 quint4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7",
-    "factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
+    "tensor.factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "numbered_losses": """binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
         poisson_nll_loss triplet_margin_loss""",
-    "printing": "set_printoptions",
-    "qschemes": "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric qscheme",
-    "quantized_tensor": """dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
+    "tensor.printing": "set_printoptions",
+    "tensor.qschemes": "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric qscheme",
+    "tensor.quantized": """dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
         quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic""",
-    "random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
-    "ranges": "arange linspace logspace range",
-    "script_object": "ScriptObject",
-    "untyped_storage": "StorageBase",
+    "tensor.random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
+    "tensor.ranges": "arange linspace logspace range",
+    "tensor.script_object": "ScriptObject",
+    "tensor.untyped_storage": "StorageBase",
     "determinism": """are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic_algorithms_warn_only_enabled
         set_deterministic_debug_mode use_deterministic_algorithms""",
     "settings": """get_float32_matmul_precision get_num_interop_threads get_num_threads is_warn_always_enabled set_float32_matmul_precision
@@ -130,7 +130,7 @@ _LATER = {name: home for home, names in {
     "sparse.making": """sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor""",
     "sparse.products": "dsmm hsmm hspmm saddmm smm spmm sspaddmm",
     "symbolic": "SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
-    "windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
+    "tensor.windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
 }.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "_disable_dynamo": "compiler",
@@ -148,7 +148,7 @@ def __getattr__(name: str):
     if name == "__all__":
         return [n for n in __dir__() if not n.startswith("_") and n not in _ROOMS and n not in _ELSEWHERE]
     if name == "Storage":  # of the numbers that a tensor has by default
-        return _LEGACY_STORAGES[typed_storage.storage_name(get_default_dtype())]
+        return _LEGACY_STORAGES[_typed_storage.storage_name(get_default_dtype())]
     globals()[name] = found = _find(name)
     return found
 
@@ -178,7 +178,7 @@ def _find(name: str):
 
 _errors.explain_memory = lambda *asked: _find("memory").explanation(*asked)
 # A plain pickle of PyTorch's (pickle.dump of a tensor) has each storage as a file of its own, and calls this to read it.
-typed_storage._load_from_bytes = lambda raw: _find("load")(_BytesIO(raw), weights_only=False)
+_typed_storage._load_from_bytes = lambda raw: _find("load")(_BytesIO(raw), weights_only=False)
 
 
 def __dir__() -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import printing
-from flambeau.printing import get_printoptions, printoptions, set_printoptions
+from flambeau.tensor import printing
+from flambeau.tensor.printing import get_printoptions, printoptions, set_printoptions
 
 __all__ = ["get_printoptions", "printoptions", "set_printoptions"]
 

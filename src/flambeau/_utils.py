@@ -11,10 +11,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from flambeau.factories import empty
 from flambeau.ops import OPS, contents
-from flambeau.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
-from flambeau.pickling import (  # noqa: F401
+from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
+from flambeau.tensor.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
+from flambeau.tensor.pickling import (  # noqa: F401
     _rebuild_meta_tensor_no_storage,
     _rebuild_qtensor,
     _rebuild_sparse_tensor,
@@ -23,7 +24,6 @@ from flambeau.pickling import (  # noqa: F401
     _rebuild_tensor_v3,
     _rebuild_wrapper_subclass,
 )
-from flambeau.tensor import Tensor
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:

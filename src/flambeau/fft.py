@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from flambeau import dtypes as _dtypes
 from flambeau.eager import bind as _bind
-from flambeau.factories import factory as _factory
-from flambeau.factories import made as _made
-from flambeau.factories import tensor as _tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import factory as _factory
+from flambeau.tensor.factories import made as _made
+from flambeau.tensor.factories import tensor as _tensor
 
 if _TYPE_CHECKING:
     from flambeau._surface.fft import *

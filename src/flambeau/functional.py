@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.eager import bind
-from flambeau.queries import broadcast_shapes  # noqa: F401 - public, as the others below
 from flambeau.tensor import Tensor  # noqa: F401 - editors offer it from here, and programs have it from here
+from flambeau.tensor.queries import broadcast_shapes  # noqa: F401 - public, as the others below
 
 __all__ = """
 atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm

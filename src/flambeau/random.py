@@ -3,7 +3,7 @@
 A generator is 624 words of 32 bits and a position in them. Taking a word tempers it and moves the position; when all
 624 are used, the whole block is twisted into the next one. Everything random in Flambeau (initial weights, dropout
 masks, shuffles) is a function of these words, so the same seed gives the same run as PyTorch, digit by digit. How words
-become uniform, normal or integer numbers is told in `kernels/sampling.py`; this file has never heard of a distribution.
+become uniform, normal or integer numbers is told in `kernels/random/sampling.py`; this file has never heard of a distribution.
 
 >>> g = Generator().manual_seed(5489)
 >>> int(g.draw32(1)[0])                    # the first output of the published reference implementation

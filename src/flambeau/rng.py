@@ -16,10 +16,10 @@ import numpy as np
 
 from flambeau.devices import device as Device
 from flambeau.errors import refusal
-from flambeau.host_memory import cuda_is_available
 from flambeau.kernels import arrays
 from flambeau.random import ELSEWHERE, Generator, default_generator
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.host_memory import cuda_is_available
 
 __all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
 
@@ -40,7 +40,7 @@ def seed() -> int:
 
 def _seed_gpus(seed: int) -> None:
     """Nothing to do before a GPU has been used: its generator starts from the seed of the CPU's."""
-    if "flambeau.kernels.cuda" in sys.modules:
+    if "flambeau.kernels.cuda.gpu" in sys.modules:
         arrays.cuda().manual_seed_all(seed)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 # -- threads -------------------------------------------------------------------------------------------------------
 

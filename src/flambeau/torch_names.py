@@ -26,15 +26,15 @@ FILES = {
     "nn.modules.state": "nn.modules.module",
     "optim._adafactor": "optim",
     "optim._muon": "optim",
-    "parameter": "nn.parameter",
-    "pickling": "_utils",
+    "tensor.parameter": "nn.parameter",
+    "tensor.pickling": "_utils",
     "random": "_C",
     "rng": "random",
     "serialization.allowed": "serialization",
     "serialization.options": "serialization",
     "sparse.invariants": "sparse",
-    "typed_storage": "storage",
-    "untyped_storage": "storage",
+    "tensor.typed_storage": "storage",
+    "tensor.untyped_storage": "storage",
     "utils.selective_checkpoint": "utils.checkpoint",
 }
 # Names that live elsewhere than their neighbours: (our file, name): PyTorch's file.
@@ -43,9 +43,9 @@ NAMES = {
     ("autograd.node", "RemovableHandle"): "utils.hooks",
     ("distributions.distribution", "ExponentialFamily"): "distributions.exp_family",
     ("nn.modules.backward_hooks", "BackwardHook"): "utils.hooks",
-    ("parameter", "_rebuild_parameter"): "_utils",
-    ("parameter", "_rebuild_parameter_with_state"): "_utils",
-    ("pickling", "_rebuild_from_type_v2"): "_tensor",
+    ("tensor.parameter", "_rebuild_parameter"): "_utils",
+    ("tensor.parameter", "_rebuild_parameter_with_state"): "_utils",
+    ("tensor.pickling", "_rebuild_from_type_v2"): "_tensor",
     ("serialization.saving", "_get_layout"): "serialization",
 }
 # PyTorch has a file for each distribution, we have one for each family; the file is named after the class, with these exceptions.

@@ -7,10 +7,10 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
-from flambeau import devices, dtypes, layouts
-from flambeau.tensor import Size, Tensor
-from flambeau.typed_storage import TypedStorage
-from flambeau.untyped_storage import UntypedStorage
+from flambeau import devices, dtypes
+from flambeau.tensor import Size, Tensor, layouts
+from flambeau.tensor.typed_storage import TypedStorage
+from flambeau.tensor.untyped_storage import UntypedStorage
 
 __all__ = ["Device", "FileLike", "Number", "Storage"]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from flambeau import kernels
-from flambeau.kernels import arrays, print_cuda
+from flambeau.kernels import arrays, cuda
+from flambeau.kernels.language import print_cuda
 
 # -- memory --------------------------------------------------------------------------------------------------------------
 
@@ -635,7 +635,7 @@ def installed():
     finally:
         arrays.cuda_room = None
         for name in _rooms():
-            vars(kernels).pop(name.rpartition(".")[2], None)
+            vars(cuda).pop(name.rpartition(".")[2], None)
             del sys.modules[name]
         for name, module in before.items():
             sys.modules.pop(name, None)
@@ -644,5 +644,5 @@ def installed():
 
 
 def _rooms() -> list[str]:
-    """The parts of the CUDA room that have been imported."""
-    return [name for name in sys.modules if re.fullmatch(r"flambeau\.kernels\.cuda(_\w+)?", name)]
+    """The parts of the CUDA room that have been imported and use CuPy."""
+    return [name for name in sys.modules if re.fullmatch(r"flambeau\.kernels\.cuda\.(?!print_)\w+", name)]

@@ -102,10 +102,10 @@ def test_nothing_to_average(gpu):
 @pytest.mark.parametrize("wrong", [5, -1, -100])
 def test_wrong_labels(gpu, loss, wrong, monkeypatch):
     """A label that is no class is reported where the GPU is next waited for; with CUDA_LAUNCH_BLOCKING, at once."""
-    from flambeau.kernels import cuda_notes
+    from flambeau.kernels.cuda import error_notes
 
     x, target = torch.randn(4, 5).cuda(), torch.tensor([0, 1, wrong, 4]).cuda()
-    monkeypatch.setattr(cuda_notes, "BLOCKING", False)
+    monkeypatch.setattr(error_notes, "BLOCKING", False)
     found = loss(x, target, ignore_index=-7)
     with pytest.raises(IndexError, match=rf"Target {wrong} is out of bounds: .* position 2 .*ignore_index, -7.*CUDA_LAUNCH_BLOCKING=1"):
         found.item()
@@ -113,7 +113,7 @@ def test_wrong_labels(gpu, loss, wrong, monkeypatch):
     loss(x, target, ignore_index=-7)
     with pytest.raises(IndexError, match="Target"):
         torch.cuda.synchronize()
-    monkeypatch.setattr(cuda_notes, "BLOCKING", True)
+    monkeypatch.setattr(error_notes, "BLOCKING", True)
     with pytest.raises(IndexError, match=f"Target {wrong} is out of bounds") as problem:
         loss(x, target, ignore_index=-7)
     assert "LAUNCH" not in str(problem.value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels.print_cuda_conv import _FORMS, Conv, print_conv
+from flambeau.kernels.cuda.print_convolution import _FORMS, Conv, print_conv
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)
@@ -28,12 +28,12 @@ CASES = {
 @pytest.fixture(params=["tiles", "columns"])
 def path(request, gpu, monkeypatch):
     """One kernel, and products by cuBLAS, a sample or two at a time."""
-    gpu.cuda_conv._plan_of.cache_clear()
+    gpu.convolution._plan_of.cache_clear()
     if request.param == "columns":
         for name, value in (("LARGE", 0), ("LARGE_HALF", 0), ("FEW", 0), ("DEPTH", 0), ("COLUMNS", 2000)):
-            monkeypatch.setattr(gpu.cuda_conv, name, value)
+            monkeypatch.setattr(gpu.convolution, name, value)
     yield request.param
-    gpu.cuda_conv._plan_of.cache_clear()
+    gpu.convolution._plan_of.cache_clear()
 
 
 def compare(case, transposed=False, dtype="float32", last=False, tolerance=2e-4):
@@ -110,8 +110,8 @@ def test_views_and_infinity(gpu):
 
 def test_one_launch(gpu, monkeypatch):
     """A small layer is one kernel forward, one for the input's gradient and one for the weight's."""
-    launched, kernel = [], gpu.cuda_conv._kernel
-    monkeypatch.setattr(gpu.cuda_conv, "_kernel", lambda *given: (launched.append(given[0].form), kernel(*given))[1])
+    launched, kernel = [], gpu.convolution._kernel
+    monkeypatch.setattr(gpu.convolution, "_kernel", lambda *given: (launched.append(given[0].form), kernel(*given))[1])
     layer = flambeau.nn.Conv2d(5, 6, 3).cuda()
     layer(flambeau.randn(2, 5, 4, 4, device="cuda", requires_grad=True)).sum().backward()
     assert sorted(launched) == ["product", "product", "weight"]

@@ -179,18 +179,18 @@ WRITE = {
 @pytest.mark.parametrize("name", READ)
 def test_bad_index_read(gpu, name, monkeypatch):
     """An index out of bounds reads nothing, and is an error when the GPU is next waited for; or at once, if asked for."""
-    from flambeau.kernels import cuda_notes
+    from flambeau.kernels.cuda import error_notes
 
     error, f, words = READ[name]
     x, i = numbers((5, 4)).cuda(), torch.tensor([1, 9, 2]).cuda()
     with pytest.raises(error, match=words):
         f(x.cpu(), i.cpu())
-    monkeypatch.setattr(cuda_notes, "BLOCKING", False)
+    monkeypatch.setattr(error_notes, "BLOCKING", False)
     found = f(x, i)
     with pytest.raises(error, match=f"{words}.*CUDA_LAUNCH_BLOCKING=1"):
         found.cpu()
     assert not found.reshape(3, -1)[1].count_nonzero().item()  # said once, and nothing was read
-    monkeypatch.setattr(cuda_notes, "BLOCKING", True)
+    monkeypatch.setattr(error_notes, "BLOCKING", True)
     with pytest.raises(error, match=words):
         f(x, i)
     assert f(x, i % 4) is not None
@@ -199,12 +199,12 @@ def test_bad_index_read(gpu, name, monkeypatch):
 @pytest.mark.parametrize("name", WRITE)
 def test_bad_index_write(gpu, name, monkeypatch):
     """An index out of bounds writes nothing; the others do, unless errors are wanted at once, and then nothing is written."""
-    from flambeau.kernels import cuda_notes
+    from flambeau.kernels.cuda import error_notes
 
     error, f = WRITE[name]
     x, i = numbers((5, 4)).cuda(), torch.tensor([1, -17, 2]).cuda()
     before = x.cpu()
-    monkeypatch.setattr(cuda_notes, "BLOCKING", False)
+    monkeypatch.setattr(error_notes, "BLOCKING", False)
     f(x, i)
     for wait in (torch.cuda.synchronize, torch.cuda.current_stream().synchronize, x.tolist):
         with pytest.raises(error, match="index -17 is out of bounds"):
@@ -213,7 +213,7 @@ def test_bad_index_write(gpu, name, monkeypatch):
     with pytest.raises(error, match="index -17 is out of bounds"):
         x.cpu()
     assert torch.equal(x.cpu()[[0, 3, 4]], before[[0, 3, 4]])
-    monkeypatch.setattr(cuda_notes, "BLOCKING", True)
+    monkeypatch.setattr(error_notes, "BLOCKING", True)
     x.copy_(before)
     with pytest.raises(error, match="index -17 is out of bounds"):
         f(x, i)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import flambeau as torch
-from flambeau.kernels import print_cuda_loops, rows
-from flambeau.kernels.fold import FOLDS
+from flambeau.kernels.cuda import print_rows
+from flambeau.kernels.reductions import rows
+from flambeau.kernels.reductions.fold import FOLDS
 
 NAN, INF = float("nan"), float("inf")
 
@@ -83,11 +84,11 @@ def test_every_declaration_prints():
     """Every fold and every row program (without totals) has a kernel for each of its dtypes."""
     for fold in FOLDS:
         for dtype in fold.dtypes:
-            text = print_cuda_loops.print_fold(print_cuda_loops.FoldInstance(fold, dtype, 32, find=fold.find))
+            text = print_rows.print_fold(print_rows.FoldInstance(fold, dtype, 32, find=fold.find))
             assert f"fl_fold_{fold.name}_" in text and text.count("{") == text.count("}")
     for program in [p for p in rows.PROGRAMS if not p.totals]:
         for dtype in program.dtypes:
-            text = print_cuda_loops.print_rows(print_cuda_loops.RowsInstance(program.name, dtype, 32, 2, 1), program)
+            text = print_rows.print_rows(print_rows.RowsInstance(program.name, dtype, 32, 2, 1), program)
             assert f"fl_rows_{program.name}_" in text and text.count("{") == text.count("}")
 
 

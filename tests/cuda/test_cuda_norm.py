@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels.print_cuda_norm import Norm, print_norm
+from flambeau.kernels.cuda.print_norm import Norm, print_norm
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)
@@ -109,8 +109,8 @@ def test_special_values(gpu):
 
 def test_one_launch(gpu, monkeypatch):
     """Small batches take one kernel forward, running averages included, and one backward."""
-    launched, kernel = [], gpu.cuda_norm._kernel
-    monkeypatch.setattr(gpu.cuda_norm, "_kernel", lambda *given: (launched.append(given[3]), kernel(*given))[1])
+    launched, kernel = [], gpu.norm._kernel
+    monkeypatch.setattr(gpu.norm, "_kernel", lambda *given: (launched.append(given[3]), kernel(*given))[1])
     layer = flambeau.nn.BatchNorm2d(4).cuda()
     layer(flambeau.randn(2, 4, 3, 3, device="cuda")).sum().backward()
     layer.eval()(flambeau.randn(2, 4, 3, 3, device="cuda"))

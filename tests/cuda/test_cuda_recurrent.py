@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import recurrent
-from flambeau.kernels.print_cuda_recurrent import Walk, print_step, print_walk
+from flambeau.kernels.cuda.print_recurrent import Walk, print_step, print_walk
+from flambeau.kernels.templates import recurrent
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)
@@ -18,7 +18,7 @@ KINDS = ["LSTM", "GRU", "RNN"]
 def path(request, gpu, monkeypatch):
     """All steps in one launch, and a product and a launch for each."""
     if request.param == "step":
-        monkeypatch.setattr(gpu.cuda_recurrent, "_walk", lambda *given: None)
+        monkeypatch.setattr(gpu.recurrent, "_walk", lambda *given: None)
     return request.param
 
 
@@ -70,20 +70,20 @@ def test_networks(path, kind, lengths):
 @pytest.mark.parametrize(("kind", "hidden", "samples"), [("LSTM", 37, 2), ("GRU", 21, 5), ("RNN", 70, 9), ("LSTM", 5, 700)])
 def test_tiles(gpu, kind, hidden, samples, monkeypatch):
     """Hidden sizes that fill no vector, and one to eight samples to a block, the last of which has fewer."""
-    monkeypatch.setattr(gpu.cuda_recurrent, "multiprocessors", lambda device: 2)
-    gpu.cuda_recurrent._walk.cache_clear()
+    monkeypatch.setattr(gpu.recurrent, "multiprocessors", lambda device: 2)
+    gpu.recurrent._walk.cache_clear()
     compare(kind, (2, hidden), numbers(3, samples, 2), *states(kind, 1, samples, hidden), tolerance=1e-3)
-    gpu.cuda_recurrent._walk.cache_clear()
+    gpu.recurrent._walk.cache_clear()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_beside_the_registers(gpu, kind, monkeypatch):
     """Weights that a thread has in registers for a part, or not at all, in double precision too."""
     for registers, dtype in ((8, "float32"), (0, "float64")):
-        monkeypatch.setattr(gpu.cuda_recurrent, "REGISTERS", registers)
-        gpu.cuda_recurrent._walk.cache_clear()
+        monkeypatch.setattr(gpu.recurrent, "REGISTERS", registers)
+        gpu.recurrent._walk.cache_clear()
         compare(kind, (2, 18), numbers(4, 3, 2), *states(kind, 1, 3, 18), dtype=dtype)
-    gpu.cuda_recurrent._walk.cache_clear()
+    gpu.recurrent._walk.cache_clear()
 
 
 def test_relu(path):
@@ -109,8 +109,8 @@ def test_cells(gpu, kind):
 def test_one_launch_for_all_steps(gpu, monkeypatch):
     """A hundred steps of a network of usual size are one kernel forward and one backward."""
     launched = []
-    run = gpu.cuda_recurrent._run
-    monkeypatch.setattr(gpu.cuda_recurrent, "_run", lambda walk, *given: (launched.append(walk), run(walk, *given))[1])
+    run = gpu.recurrent._run
+    monkeypatch.setattr(gpu.recurrent, "_run", lambda walk, *given: (launched.append(walk), run(walk, *given))[1])
     layer = flambeau.nn.LSTM(4, 8).cuda()
     layer(flambeau.randn(100, 2, 4, device="cuda"))[0].sum().backward()
     assert [w.backward for w in launched] == [False, True]
@@ -120,9 +120,9 @@ def test_sizes_that_fit(gpu):
     """128 units of an lstm, 160 of a gru and 256 of a plain network fit into a multiprocessor, and 512 of none."""
     for cell, hidden in (("lstm", 128), ("gru", 160), ("rnn_tanh", 256)):
         for backward in (False, True):
-            assert gpu.cuda_recurrent._walk(cell, "float32", backward, 2, hidden, 0) is not None
-    assert gpu.cuda_recurrent._walk("lstm", "float32", False, 2, 512, 0) is None
-    assert gpu.cuda_recurrent._walk("lstm", "float32", False, 100_000, 128, 0) is None
+            assert gpu.recurrent._walk(cell, "float32", backward, 2, hidden, 0) is not None
+    assert gpu.recurrent._walk("lstm", "float32", False, 2, 512, 0) is None
+    assert gpu.recurrent._walk("lstm", "float32", False, 100_000, 128, 0) is None
 
 
 @pytest.mark.parametrize("cell", recurrent.GATES)

@@ -342,7 +342,7 @@ def test_streams(gpu):
 
 def test_optimizers_that_cannot_be_captured_say_so(gpu, monkeypatch):
     """Copies of PyTorch's optimizers ask before a step: RuntimeError while a graph is captured, for parameters on a GPU that are not capturable."""
-    from flambeau.kernels import cuda
+    from flambeau.kernels.cuda import gpu as cuda
 
     on_gpu, capturable, on_cpu = (
         torch.optim.Adam([torch.ones(2, device=device, requires_grad=True)], capturable=capturable)

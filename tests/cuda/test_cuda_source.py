@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import flambeau  # noqa: F401 - declares the operations
-from flambeau.kernels import print_cuda
-from flambeau.kernels.print_cuda import Instance
+from flambeau.kernels.language import print_cuda
+from flambeau.kernels.language.print_cuda import Instance
 from flambeau.ops import OPS, everything
 
 

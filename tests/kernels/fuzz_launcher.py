@@ -21,7 +21,7 @@ from functools import lru_cache
 import ml_dtypes
 import numpy as np
 
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 DTYPES = [np.dtype(d) for d in "? b B h H i I l L q e f d F D".split()] + [
     np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e5m2), np.dtype(">f4"), np.dtype("O"), np.dtype("S3"), np.dtype("M8[s]"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flambeau.kernels import complex_loops, evaluate, generate, native
+from flambeau.kernels import generate
+from flambeau.kernels.language import complex_loops, evaluate
+from flambeau.kernels.native import native
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="the extension is not compiled")
 

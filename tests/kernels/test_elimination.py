@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import elimination, matrices
+from flambeau.kernels.linear_algebra import elimination, matrices
 
 SIZES = pytest.mark.parametrize("n", [2, 3, 31, 32, 33, 48, 65, 150])
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])

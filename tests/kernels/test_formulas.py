@@ -11,11 +11,13 @@ import pytest
 
 import flambeau
 from flambeau.eager import interpret
-from flambeau.kernels import arrays, derive, rows, simplify
-from flambeau.kernels import expr as e
-from flambeau.kernels.evaluate import _Evaluation, evaluate
-from flambeau.kernels.pointwise import GRAD, RESULT, Pointwise
-from flambeau.kernels.simplify import ONE, ZERO
+from flambeau.kernels import arrays
+from flambeau.kernels.language import derive, simplify
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.evaluate import _Evaluation, evaluate
+from flambeau.kernels.language.pointwise import GRAD, RESULT, Pointwise
+from flambeau.kernels.language.simplify import ONE, ZERO
+from flambeau.kernels.reductions import rows
 from flambeau.ops import OPS, everything
 
 F64, C128 = np.dtype(np.float64), np.dtype(np.complex128)

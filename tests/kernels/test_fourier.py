@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import arrays, fourier, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import native
+from flambeau.kernels.templates import fourier
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="there are no compiled loops")
 WIDE = {np.dtype(np.complex64): np.complex128, np.dtype(np.complex128): np.clongdouble}

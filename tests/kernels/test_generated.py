@@ -21,9 +21,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import complex_loops, evaluate, folding, generate, native, rows, rowwise
-from flambeau.kernels.fold import FOLDS
-from flambeau.kernels.pointwise import Pointwise
+from flambeau.kernels import generate
+from flambeau.kernels.language import complex_loops, evaluate
+from flambeau.kernels.language.pointwise import Pointwise
+from flambeau.kernels.native import native
+from flambeau.kernels.reductions import folding, rows, rowwise
+from flambeau.kernels.reductions.fold import FOLDS
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="the extension is not compiled")
 
@@ -298,7 +301,7 @@ def test_a_loop_runs_in_place(name):
 
 CHILD = """
 import pickle, sys
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 work = pickle.load(sys.stdin.buffer)
 found = [[native.kernel(name)(*operands, *params) for operands in forms] for name, forms, params in work]
 pickle.dump((native.lib.variant(), found), sys.stdout.buffer)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flambeau.kernels import householder, matrices, native
+from flambeau.kernels.linear_algebra import householder, matrices
+from flambeau.kernels.native import native
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 CPUINFO = Path("/proc/cpuinfo")

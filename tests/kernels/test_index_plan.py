@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from flambeau.kernels.index_plan import basic_view, dim_kinds, plan, result_shape, result_strides
+from flambeau.kernels.indexing.index_plan import basic_view, dim_kinds, plan, result_shape, result_strides
 
 torch = pytest.importorskip("torch")
 

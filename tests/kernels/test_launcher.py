@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flambeau.kernels import gemm as products
 from flambeau.kernels import generate
-from flambeau.kernels.native import empty_strided
+from flambeau.kernels.native.native import empty_strided
+from flambeau.kernels.templates import gemm as products
 
-CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "csrc"
+CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "native" / "csrc"
 BF16 = np.dtype(ml_dtypes.bfloat16)
 HAS_AVX2 = platform.machine() == "x86_64" and " avx2 " in Path("/proc/cpuinfo").read_text()
 

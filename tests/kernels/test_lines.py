@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import native, order
-from flambeau.kernels.fold import ALL
-from flambeau.kernels.lines import COLUMNS, first_of_all, lines
+from flambeau.kernels.native import native
+from flambeau.kernels.reductions.along_dim import COLUMNS, first_of_all, lines
+from flambeau.kernels.reductions.fold import ALL
+from flambeau.kernels.templates import sorting
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 NAMES = {"bfloat16": ml_dtypes.bfloat16}
@@ -62,12 +63,12 @@ def test_sorting_is_stable_and_nan_is_the_greatest(dtype):
         n = array.shape[dim]
         down = n - 1 - np.flip(np.argsort(np.flip(wide, dim), axis=dim, kind="stable"), dim)
         for descending, expected in ((False, up), (True, down)):
-            values, indices = order.sort(array, dim, descending)
+            values, indices = sorting.sort(array, dim, descending)
             same_bits(indices, expected, what)
             same_bits(values, np.take_along_axis(array, expected, dim), what)
             for k in {1, min(5, n), min(64, n), min(65, n), n}:
                 first = np.take(expected, range(k), dim)
-                values, indices = order.topk(array, k, dim, descending)
+                values, indices = sorting.topk(array, k, dim, descending)
                 same_bits(indices, first, f"{what} k={k}")
                 same_bits(values, np.take_along_axis(array, first, dim), f"{what} k={k}")
 
@@ -79,9 +80,9 @@ def test_the_kth_is_what_sorting_finds(dtype):
         wide = array.astype(np.float64) if dtype in ("float16", "bfloat16") else array
         n, ordered = array.shape[dim], np.sort(wide, axis=dim)
         nans = (wide != wide).sum(axis=dim, keepdims=True)
-        places = [(order.kth_smallest(array, k, dim), np.full(nans.shape, k)) for k in {0, n // 3, n - 1}]
-        places.append((order.median(array, dim, False), np.where(nans > 0, n - 1, (n - 1) // 2)))
-        places.append((order.median(array, dim, True), np.maximum(n - nans - 1, 0) // 2))
+        places = [(sorting.kth_smallest(array, k, dim), np.full(nans.shape, k)) for k in {0, n // 3, n - 1}]
+        places.append((sorting.median(array, dim, False), np.where(nans > 0, n - 1, (n - 1) // 2)))
+        places.append((sorting.median(array, dim, True), np.maximum(n - nans - 1, 0) // 2))
         for found, place in places:
             got = np.take_along_axis(wide, found, dim)
             np.testing.assert_array_equal(got, np.take_along_axis(ordered, place, dim), err_msg=what)

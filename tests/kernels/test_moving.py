@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import arrays, copies, native, places, steps, triangles
+from flambeau.kernels import arrays
+from flambeau.kernels.indexing import nonzero, ranges, triangles
+from flambeau.kernels.native import copies, native
 
 torch = pytest.importorskip("torch")
 DTYPES = ("f4", "f8", "i8", "u1", "f2", "c8", "c16", "?", "u4")
@@ -144,10 +146,10 @@ def test_the_loops_are_taken():
     x = np.random.default_rng(0).standard_normal((128, 96)).astype(np.float32)
     assert copies.made(np.empty_like(x), x.T.copy().T) and arrays.wrote(np.empty((9, 128, 96), np.float32), x)
     assert triangles.triangle(x, True, 0) is not None and triangles.clear(x.copy(), False, 3)
-    assert places.places(x, x.shape) is not None
+    assert nonzero.places(x, x.shape) is not None
     assert (
-        steps.arithmetic(0.0, 0.5, 9000, x.dtype, "float32") is not None
-        and steps.between(0.0, 1.0, 0.1, 11, x.dtype, "float32") is not None
+        ranges.arithmetic(0.0, 0.5, 9000, x.dtype, "float32") is not None
+        and ranges.between(0.0, 1.0, 0.1, 11, x.dtype, "float32") is not None
     )
 
 
@@ -155,7 +157,7 @@ def test_without_loops_the_same(monkeypatch):
     """Where nothing was compiled, NumPy gives the same."""
     x = numbers((65, 130), "f4")
     expected = [f(arrays.contiguous(x)) for f in ASKED]
-    for module in (copies, steps, triangles, places):
+    for module in (copies, ranges, triangles, nonzero):
         monkeypatch.setattr(
             module,
             "native",

@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from flambeau.kernels import folding, native, rowwise
+from flambeau.kernels.native import native
+from flambeau.kernels.reductions import folding, rowwise
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 # Blocks of 64 columns and of 16, what is left of them, columns that are too long to be copied, and more dimensions on both sides.

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import native, rowwise
+from flambeau.kernels.native import native
+from flambeau.kernels.reductions import rowwise
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}

@@ -16,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flambeau.kernels import gemm as products
-from flambeau.kernels import generate, limits, print_gemm
+from flambeau.kernels import generate
+from flambeau.kernels.native import limits
+from flambeau.kernels.templates import gemm as products
+from flambeau.kernels.templates import print_gemm
 
-CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "csrc"
+CSRC = Path(__file__).parents[2] / "src" / "flambeau" / "kernels" / "native" / "csrc"
 CPUINFO = Path("/proc/cpuinfo")
 FLAGS = CPUINFO.read_text() if CPUINFO.exists() else ""
 # What our loops for products are compiled with.
@@ -506,7 +508,8 @@ def test_kernels_asked_for_by_name_are_safe() -> None:
     """OPENBLAS_CORETYPE may name kernels that are not those for this CPU: products and factorisations are right with them, and end."""
     program = """
 import numpy as np
-from flambeau.kernels import gemm, lapack, matrices
+from flambeau.kernels.templates import gemm
+from flambeau.kernels.linear_algebra import lapack, matrices
 rng = np.random.default_rng(0)
 for dtype in (np.float64, np.complex128):
     for m, k, n in ((300, 700, 1), (300, 700, 3), (400, 900, 400)):
@@ -644,7 +647,7 @@ def test_what_is_kept_goes_when_something_larger_is_taken():
     """Free blocks of other sizes stay beside a new large one: the process holds much more than was ever in use."""
     program = """
 import flambeau
-from flambeau.kernels.native import lib
+from flambeau.kernels.native.native import lib
 
 parts = [flambeau.empty(2**24) for _ in range(12)]  # 64 MiB each, never written to
 del parts

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import native, update_loops, updates
+from flambeau.kernels.loops import update_loops, updates
+from flambeau.kernels.native import native
 from flambeau.ops.updates import RULES, everything
 
 DTYPES = {"float32": 3e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flambeau.kernels import vecmath
-from flambeau.kernels.expr import NEAR
+from flambeau.kernels.language import vecmath
+from flambeau.kernels.language.expr import NEAR
 
 FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared", "-Wall", "-Wextra"]
 TARGETS = {

@@ -11,7 +11,7 @@ from layer_oracle import assert_near, check_errors, check_function, inputs, pair
 from oracle import outcome
 
 import flambeau
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 # (queries, keys, features, features of values): around the sizes of blocks, and of no round size
 SIZES = [(64, 64, 32, 32), (7, 5, 3, 9), (130, 300, 16, 16), (65, 129, 20, 40), (1, 70, 8, 8), (70, 1, 8, 8)]
@@ -26,7 +26,7 @@ def path(request, monkeypatch):
     """With the compiled loops, and without."""
     if request.param == "numpy":
         for name in ("_compiled", "_on_gpu"):
-            monkeypatch.setattr(f"flambeau.kernels.attention.{name}", lambda *operands: False)
+            monkeypatch.setattr(f"flambeau.kernels.templates.attention.{name}", lambda *operands: False)
     elif native.lib is None:
         pytest.skip("nothing is compiled here")
 

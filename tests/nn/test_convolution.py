@@ -13,7 +13,8 @@ from differences import check, sample
 from oracle import assert_same, carried, torch, values
 
 import flambeau
-from flambeau.kernels import conv_plans, native
+from flambeau.kernels.native import native
+from flambeau.kernels.templates import conv_plans
 
 nn, F, T = flambeau.nn, flambeau.nn.functional, torch.nn.functional
 

@@ -9,7 +9,7 @@ import pytest
 from both import both, pytorch, refused, warned
 
 import flambeau
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 CALLS = {
     "uniform_": [{}, {"a": -2, "b": 3}],

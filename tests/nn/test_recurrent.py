@@ -11,7 +11,7 @@ import pytest
 from layer_oracle import assert_near, assert_states, check_errors, inputs, pair, torch
 
 import flambeau
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 KINDS = ["RNN", "GRU", "LSTM"]
 
@@ -20,7 +20,7 @@ KINDS = ["RNN", "GRU", "LSTM"]
 def path(request, monkeypatch):
     """With the compiled loops, and step by step."""
     if request.param == "operations":
-        monkeypatch.setattr("flambeau.kernels.recurrent.compiled", lambda *operands: False)
+        monkeypatch.setattr("flambeau.kernels.templates.recurrent.compiled", lambda *operands: False)
     elif native.lib is None:
         pytest.skip("nothing is compiled here")
 

@@ -9,7 +9,7 @@ import pytest
 from matrix_oracle import COMPLEX, REAL, check, check_raises, numbers, ours, plain, torch
 
 import flambeau
-from flambeau.kernels import fourier
+from flambeau.kernels.templates import fourier
 
 NORMS = [None, "backward", "ortho", "forward"]
 COMPLEX_TO_COMPLEX, REAL_TO_HALF, HALF_TO_REAL = ("fft", "ifft"), ("rfft", "ihfft"), ("irfft", "hfft")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import arrays, native
+from flambeau.kernels import arrays
+from flambeau.kernels.native import native
 from flambeau.ops import OPS
 
 torch = pytest.importorskip("torch")

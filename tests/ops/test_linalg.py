@@ -12,7 +12,7 @@ import pytest
 from matrix_oracle import COMPLEX, REAL, check, check_raises, hermitian, numbers, ours, positive, torch
 
 import flambeau
-from flambeau.kernels import matrices
+from flambeau.kernels.linear_algebra import matrices
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch\\..* is deprecated"),

@@ -9,7 +9,7 @@ import pytest
 from matrix_oracle import COMPLEX, REAL, check, check_raises, numbers, ours, plain, torch
 
 import flambeau
-from flambeau.kernels import gemm
+from flambeau.kernels.templates import gemm
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:An output with one or more elements was resized"),

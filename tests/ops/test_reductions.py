@@ -9,8 +9,8 @@ import pytest
 from reduction_oracle import INF, INTEGERS, LAYOUTS, NAN, REALS, check, check_raises, numbers, ours, torch
 
 import flambeau
-from flambeau.kernels import folding
-from flambeau.kernels.reduce import reduce
+from flambeau.kernels.reductions import folding
+from flambeau.kernels.reductions.reduce import reduce
 
 DIMS = [None, 0, -1, 1, (0, 2), (-1,), (), [0, 1]]
 SPECIAL = [[1.0, NAN, 2.0], [INF, 1.0, -INF], [-INF, -INF, -INF], [INF, INF, 1.0], [0.0, -0.0, 0.0], [3.0, 3.0, 3.0], [1e300, -1e300, 1.0]]

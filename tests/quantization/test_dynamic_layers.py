@@ -12,7 +12,7 @@ import pytest
 from pairs import array, both, close, refusals, same, torch
 
 import flambeau
-from flambeau.kernels import quantized as kernels
+from flambeau.kernels.templates import quantized as kernels
 from flambeau.ops import quantized as operations
 
 
@@ -246,7 +246,7 @@ def test_models_are_copied_and_pickled():
 
 def test_hostile_packed_weights_are_refused():
     """A file with something else where packed weights should be is not refused as such."""
-    from flambeau.script_object import LINEAR, ScriptObject
+    from flambeau.tensor.script_object import LINEAR, ScriptObject
 
     class Fake:
         def __init__(self, state):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels import native, quantized
+from flambeau.kernels.native import native
+from flambeau.kernels.templates import quantized
 
 SHAPES = [(1, 1, 1), (1, 5, 3), (3, 64, 64), (7, 77, 65), (13, 300, 130), (50, 129, 1), (49, 1024, 70), (100, 1030, 64), (2, 7, 200)]
 CHECK = """

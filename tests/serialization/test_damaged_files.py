@@ -236,7 +236,7 @@ def test_checksums_are_zlibs():
 CRC_PROGRAM = """
 import mmap, random, zlib
 import flambeau
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 from flambeau.serialization.checksum import crc32
 for length in (*range(60, 700, 7), 5000, 100_003):
     data = random.randbytes(length)

@@ -13,12 +13,12 @@ import pytest
 from exchange import torch
 
 import flambeau
-from flambeau import host_memory
 from flambeau.serialization import LoadEndianness, locations
 from flambeau.serialization.sources import source_of
 from flambeau.serialization.zip_reader import ZipReader
 from flambeau.serialization.zip_writer import ZipWriter
-from flambeau.typed_storage import typed
+from flambeau.tensor import host_memory
+from flambeau.tensor.typed_storage import typed
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flambeau import devices, dtypes, layouts
-from flambeau.factories import empty
+from flambeau import devices, dtypes
 from flambeau.library import kernels
 from flambeau.library.fakes import FakeImpl, current
 from flambeau.library.libraries import lookup
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, layouts
+from flambeau.tensor.factories import empty
 from flambeau.version import torch_version
 
 __all__ = [

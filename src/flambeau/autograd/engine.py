@@ -22,9 +22,9 @@ from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.autograd.accumulate import add_to_grad, hooked, plus, run_hooks, run_hooks_after, run_hooks_before
 from flambeau.autograd.node import LEAF, Hooks, Node, refuse_swapped
-from flambeau.kernels import keeper
 from flambeau.kernels.arrays import plain
-from flambeau.kernels.reduce import reduce
+from flambeau.kernels.native import memory_guard
+from flambeau.kernels.reductions.reduce import reduce
 from flambeau.tensor import wrap
 from flambeau.tracing import kinds
 
@@ -58,7 +58,7 @@ def run_backward(
             callback()
         return None if goal is None else goal.captured
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
-        raise keeper.as_ours(problem) from None
+        raise memory_guard.as_ours(problem) from None
     finally:
         modes.set_recording(before)
         if modes.special and state.pack_hooks is not packing:  # a hook has entered or left a context: that ends with the pass

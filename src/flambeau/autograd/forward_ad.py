@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flambeau import printing
 from flambeau.autograd import api, modes, tangents
 from flambeau.autograd.node import LEAF
-from flambeau.factories import zeros_like
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, printing
+from flambeau.tensor.factories import zeros_like
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.autograd import api, engine, modes
-from flambeau.factories import zeros_like
 from flambeau.kernels import arrays
-from flambeau.layouts import strided
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.factories import zeros_like
+from flambeau.tensor.layouts import strided
 
 
 class GradcheckError(RuntimeError):

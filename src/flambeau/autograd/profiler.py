@@ -209,7 +209,7 @@ class emit_nvtx:
     def __enter__(self) -> emit_nvtx | None:
         if not self.enabled:
             return None
-        from flambeau.host_memory import cuda_is_available
+        from flambeau.tensor.host_memory import cuda_is_available
 
         if not cuda_is_available():
             raise RuntimeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 _NAMES = {"avx2": "AVX2", "avx512": "AVX512"}
 

@@ -14,11 +14,11 @@ from flambeau.batching.batched import Batched, front, level_of, lift
 from flambeau.batching.rules import rule
 from flambeau.eager.indexing import _as_tensor, _Described
 from flambeau.kernels import layout
-from flambeau.kernels.index_plan import FLAG, plan
+from flambeau.kernels.indexing.index_plan import FLAG, plan
 from flambeau.ops import OPS
 from flambeau.ops.indexing import _index, _index_put, as_index
-from flambeau.ranges import arange
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.ranges import arange
 
 
 def getitem(self: Tensor, index: Any) -> Tensor:

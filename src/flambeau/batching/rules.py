@@ -21,8 +21,8 @@ from flambeau.batching import fused
 from flambeau.batching.batched import Batched, aligned, front, level_of, lift, wrapped
 from flambeau.kernels import layout
 from flambeau.ops import OPS
-from flambeau.ranges import arange
 from flambeau.tensor import Tensor
+from flambeau.tensor.ranges import arange
 
 RULES: dict[str, Callable] = {}
 COMPOSED: dict[str, Callable] = fused.COMPOSED

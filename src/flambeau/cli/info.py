@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import __config__, cuda, settings
-from flambeau.kernels import limits, native
+from flambeau.kernels.native import limits, native
 from flambeau.version import flambeau_version, torch_version
 
 USAGE = """\

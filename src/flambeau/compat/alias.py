@@ -25,7 +25,7 @@ from flambeau.compat.missing import no_module, unwatch, watch
 
 PACKAGES = {"torch": "flambeau", "torchvision": "flambeau.vision", "functorch": "flambeau.functorch"}
 # What PyTorch calls by a name that means something else inside Flambeau.
-ELSEWHERE = {"torch.random": "flambeau.rng", "torch.storage": "flambeau.typed_storage"}
+ELSEWHERE = {"torch.random": "flambeau.rng", "torch.storage": "flambeau.tensor.typed_storage"}
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # the folder the package lies in
 
 

@@ -1,7 +1,7 @@
 """torch.cuda: GPUs as a program sees them: which there are, their memory, streams, events and random numbers.
 
 Everything here can be imported on a machine without a GPU or without CuPy, where `is_available()` is False, `device_count()` is 0, and
-whatever needs a GPU says so. The work itself is done in `kernels/cuda.py`.
+whatever needs a GPU says so. The work itself is done in `kernels/cuda/gpu.py`.
 
 >>> x = torch.ones(3, device="cuda" if torch.cuda.is_available() else "cpu")
 """
@@ -17,14 +17,14 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from flambeau import devices, dtypes, legacy, rng
+from flambeau import devices, dtypes, rng
 from flambeau.cuda.graphs import CUDAGraph as CUDAGraph
 from flambeau.cuda.graphs import graph as graph
 from flambeau.errors import AcceleratorError, OutOfMemoryError
-from flambeau.host_memory import cuda_device_count, cuda_is_available
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor
-from flambeau.typed_storage import CUDA_STORAGES
+from flambeau.tensor import Tensor, legacy
+from flambeau.tensor.host_memory import cuda_device_count, cuda_is_available
+from flambeau.tensor.typed_storage import CUDA_STORAGES
 
 # -- which GPUs there are ------------------------------------------------------------------------------------------------
 
@@ -84,7 +84,7 @@ def init() -> None:
 
 def is_initialized() -> bool:
     """Whether this process has used a GPU."""
-    return "flambeau.kernels.cuda" in sys.modules and is_available()
+    return "flambeau.kernels.cuda.gpu" in sys.modules and is_available()
 
 
 def current_device() -> int:

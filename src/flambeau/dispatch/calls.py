@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import protocols, untyped_storage
 from flambeau.autograd import modes
 from flambeau.dispatch import decompositions, factories, histories, indexing, members, names, stack
 from flambeau.dispatch.leaves import Leaf, Watcher, leaf_of, meta_twin, watch
@@ -21,10 +20,10 @@ from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.indexing import getitem, setitem
 from flambeau.eager.record import record_array
-from flambeau.inplace_views import BECOMING
 from flambeau.ops import formats
 from flambeau.ops.results import TYPES
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, protocols, untyped_storage
+from flambeau.tensor.inplace_views import BECOMING
 
 state = modes.state
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import devices, factories
+from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.dispatch import names, stack
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 # Where PyTorch's kernel takes other arguments than the function, or has another name.
 SIZED = frozenset("zeros ones empty rand randn new_zeros new_ones new_empty".split())

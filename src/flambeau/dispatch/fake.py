@@ -20,9 +20,9 @@ from flambeau.dispatch.proxy import Proxy
 from flambeau.dispatch.wrapper import make_wrapper_subclass
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.overrides import disabled_torch_function
-from flambeau.factories import empty_strided
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.factories import empty_strided
 
 state = modes.state
 META = devices.meta
@@ -185,7 +185,7 @@ class FakeTensorMode(TorchDispatchMode):
         return fake
 
     def _made(self, tensor: Tensor) -> FakeTensor:
-        from flambeau.parameter import Parameter
+        from flambeau.tensor.parameter import Parameter
 
         with stack.not_dispatching(), modes.no_grad():
             storage = tensor._shared_storage()
@@ -273,7 +273,7 @@ class FakeTensorMode(TorchDispatchMode):
 
 
 def _strided() -> Any:
-    from flambeau.layouts import strided
+    from flambeau.tensor.layouts import strided
 
     return strided
 

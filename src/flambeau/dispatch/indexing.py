@@ -9,7 +9,7 @@ import numpy as np
 from flambeau import literals
 from flambeau.eager.indexing import _as_tensor, _Described
 from flambeau.kernels import layout
-from flambeau.kernels.index_plan import FLAG, plan
+from flambeau.kernels.indexing.index_plan import FLAG, plan
 from flambeau.ops import OPS
 from flambeau.ops.indexing import _index, _index_put, as_index
 from flambeau.tensor import Tensor, wrap

@@ -13,9 +13,9 @@ from flambeau.autograd import modes
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
 from flambeau.kernels import layout as geometry
-from flambeau.layouts import strided
 from flambeau.ops import formats
 from flambeau.tensor import DISPATCHED, Tensor
+from flambeau.tensor.layouts import strided
 
 state = modes.state
 POLICIES = (None, "sizes", "strides")

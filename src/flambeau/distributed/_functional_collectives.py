@@ -19,9 +19,9 @@ from flambeau.compiler import is_dynamo_compiling as is_torchdynamo_compiling  #
 from flambeau.distributed.collectives.deprecations import old
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.factories import empty, zeros_like
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty, zeros_like
 
 __all__ = [
     "AsyncCollectiveTensor", "all_gather_into_tensor_coalesced", "all_gather_single", "all_gather_single_autograd", "all_gather_single_coalesced",

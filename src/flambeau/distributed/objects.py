@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau import factories
 from flambeau.devices import device as as_device
 from flambeau.distributed.collectives.all_gather import all_gather
 from flambeau.distributed.collectives.broadcast import broadcast
@@ -29,6 +28,7 @@ from flambeau.distributed.collectives.world import _get_object_coll_device, _gro
 from flambeau.distributed.session_key import session_key
 from flambeau.dtypes import int64, uint8
 from flambeau.ops.joining import cat
+from flambeau.tensor import factories
 
 if TYPE_CHECKING:
     from flambeau.devices import device

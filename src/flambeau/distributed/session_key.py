@@ -37,9 +37,9 @@ def _from_store(store: Any) -> bytes:
 
 def share(pg: Any) -> None:
     """Give a key to all members of a group that has no store. All of them call this."""
-    from flambeau import factories
     from flambeau.distributed.options import BroadcastOptions
     from flambeau.dtypes import uint8
+    from flambeau.tensor import factories
 
     key = factories.tensor(list(secrets.token_bytes(BYTES)), dtype=uint8, device=pg._device_types[0])
     opts = BroadcastOptions()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from flambeau import dtypes, factories
+from flambeau import dtypes
 from flambeau.autograd import modes
 from flambeau.distributions import constraints
 from flambeau.distributions.choices import Categorical
@@ -24,7 +24,7 @@ from flambeau.distributions.transforms import (
 )
 from flambeau.distributions.utils import broadcast_all, clamp_probs, euler_constant, op, sum_rightmost, uniform
 from flambeau.distributions.wrappers import Independent
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, factories
 
 __all__ = [
     "ExpRelaxedCategorical", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy", "LogNormal", "LogisticNormal",

@@ -10,11 +10,10 @@ import math
 import warnings
 from typing import Any, ClassVar
 
-from flambeau import factories
 from flambeau.autograd import modes
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import broadcast_all, lazy_property
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, factories
 
 __all__ = ["Distribution", "ExponentialFamily", "Family"]
 

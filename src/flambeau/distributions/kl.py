@@ -30,8 +30,8 @@ from flambeau.distributions.vectors import (
     low_rank_mahalanobis,
 )
 from flambeau.distributions.wrappers import Independent
-from flambeau.queries import broadcast_shapes
 from flambeau.tensor import Tensor
+from flambeau.tensor.queries import broadcast_shapes
 
 __all__ = ["kl_divergence", "register_kl"]
 

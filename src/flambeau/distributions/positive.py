@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from flambeau import dtypes, factories
+from flambeau import dtypes
 from flambeau.distributions import constraints
 from flambeau.distributions.distribution import ExponentialFamily, Family
 from flambeau.distributions.utils import broadcast_all, op
 from flambeau.ops.gamma_sampling import sample_dirichlet, standard_gamma
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, factories
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma"]
 

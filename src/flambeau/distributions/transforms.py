@@ -11,12 +11,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau import factories
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import op, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 from flambeau.dtypes import finfo
-from flambeau.queries import broadcast_shapes
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor.queries import broadcast_shapes
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform", "CumulativeDistributionTransform",

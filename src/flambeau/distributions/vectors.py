@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import warnings
 
-from flambeau import dtypes, factories
+from flambeau import dtypes
 from flambeau.distributions import constraints
 from flambeau.distributions.distribution import Distribution, ExponentialFamily
 from flambeau.distributions.positive import Beta, Chi2
 from flambeau.distributions.utils import lazy_property, op, standard_normal
-from flambeau.queries import broadcast_shapes
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor.queries import broadcast_shapes
 
 __all__ = ["LKJCholesky", "LowRankMultivariateNormal", "MultivariateNormal", "Wishart"]
 

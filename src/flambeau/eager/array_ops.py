@@ -14,8 +14,9 @@ from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
 from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
 from flambeau.eager.record import ending_in, needed_names, record_array
 from flambeau.eager.saved import Before
-from flambeau.kernels import arrays, keeper
+from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.native import memory_guard
 from flambeau.ops.promotion import promoted
 from flambeau.ops.results import Kept
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -111,7 +112,7 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
         n = op.n_positional
         found = op.forward(*given[:n], **dict(zip(by_keyword, given[n:], strict=True))) if by_keyword else op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
-        raise keeper.as_ours(problem) from None
+        raise memory_guard.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, values)
         raise
@@ -198,7 +199,7 @@ def compute(op, by_name: dict[str, Any]):
     try:
         found = op.forward(**arguments)
     except MemoryError as problem:
-        raise keeper.as_ours(problem) from None
+        raise memory_guard.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, by_name.values())
         if not list(_tensors([first])):  # a list of numbers, say, was asked for what only arrays have

@@ -16,7 +16,7 @@ from flambeau.eager import inplace, overrides, plans
 from flambeau.eager.record import record_view
 from flambeau.eager.views import make, over
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.index_plan import FLAG, Plan, basic_view, plan
+from flambeau.kernels.indexing.index_plan import FLAG, Plan, basic_view, plan
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.tensor import PLAIN, Tensor, wrap

@@ -19,10 +19,10 @@ from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.mirrored import signs, turned_as
-from flambeau.layouts import strided
 from flambeau.ops.complex import _conj, _neg_view, view_as_complex, view_as_real
 from flambeau.ops.views import _window
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.layouts import strided
 
 
 def check_writable(op, self: Tensor, operands=()) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from flambeau import ops
 from flambeau.kernels import arrays
-from flambeau.kernels.evaluate import NUMPY
-from flambeau.kernels.expr import Expr
-from flambeau.kernels.pointwise import GRAD
+from flambeau.kernels.language.evaluate import NUMPY
+from flambeau.kernels.language.expr import Expr
+from flambeau.kernels.language.pointwise import GRAD
 from flambeau.tensor import Tensor, wrap
 
 # primitives whose operation has another name

@@ -27,7 +27,7 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import rename
 from flambeau.eager import record
 from flambeau.kernels import arrays
-from flambeau.kernels.native import lib, strided_view
+from flambeau.kernels.native.native import lib, strided_view
 from flambeau.ops.results import Kept
 from flambeau.tensor import Tensor
 
@@ -454,13 +454,13 @@ def furnish() -> None:
     from flambeau import dtypes
     from flambeau.autograd.node import next_sequence
     from flambeau.eager import array_ops, views
-    from flambeau.kernels import keeper
-    from flambeau.storage import Storage
+    from flambeau.kernels.native import memory_guard
     from flambeau.tensor import PLAIN, Size, wrap
+    from flambeau.tensor.storage import Storage
 
     of_tensor = ("_array", "_base", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage", "_view_mode")
     functions = (
-        wrap, views._wrap_view, record.store, next_sequence, array_ops.as_array, record.share, Kept, keeper.as_ours, Tensor._bump,
+        wrap, views._wrap_view, record.store, next_sequence, array_ops.as_array, record.share, Kept, memory_guard.as_ours, Tensor._bump,
         Tensor._shared_storage,
     )  # fmt: skip
     classes = (Tensor, Size, dtypes.dtype, Storage, record.OpNode)

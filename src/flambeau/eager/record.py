@@ -16,11 +16,11 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, rename
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
+from flambeau.kernels.language.pointwise import RESULT
 from flambeau.kernels.mirrored import Mirrored
-from flambeau.kernels.native import maker
-from flambeau.kernels.pointwise import RESULT
-from flambeau.storage import Storage
+from flambeau.kernels.native.native import maker
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS
 state = modes.state

@@ -16,8 +16,8 @@ from flambeau import errors
 from flambeau.autograd import modes
 from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, operation, refuse_swapped
 from flambeau.kernels import arrays
-from flambeau.storage import Storage
 from flambeau.tensor import DISPATCHED, PLAIN, Tensor, wrap
+from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS
 state = modes.state

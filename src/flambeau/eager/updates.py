@@ -9,7 +9,9 @@ import numpy as np
 
 from flambeau.autograd import modes
 from flambeau.eager import overrides
-from flambeau.kernels import arrays, folding, updates
+from flambeau.kernels import arrays
+from flambeau.kernels.loops import updates
+from flambeau.kernels.reductions import folding
 from flambeau.ops.updates import Rule, scaled, unscaled
 from flambeau.tensor import PLAIN, Tensor, wrap
 

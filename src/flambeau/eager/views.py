@@ -12,7 +12,7 @@ from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_array, record_view
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import turned
-from flambeau.kernels.native import maker, strided_view
+from flambeau.kernels.native.native import maker, strided_view
 from flambeau.tensor import Tensor
 
 state = modes.state

@@ -14,9 +14,9 @@ from typing import Any
 from flambeau.autograd import api, modes
 from flambeau.autograd.tangents import reached, searching
 from flambeau.batching import trees
-from flambeau.factories import zeros_like
 from flambeau.func.tape import Run, _goes_on, check_tensors, fresh, one
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros_like
 
 
 def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:

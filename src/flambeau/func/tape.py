@@ -18,9 +18,9 @@ from flambeau.autograd.engine import edges_from
 from flambeau.autograd.node import LEAF
 from flambeau.batching import trees
 from flambeau.batching.batched import Batched, lift, wrapped
-from flambeau.factories import ones_like, zeros_like
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import ones_like, zeros_like
 
 state = modes.state
 NO_HOOKS = "torch.func.grad, vjp, jacrev and hessian don't support saved tensor hooks, and so no checkpoints: what they record is theirs"

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes, float8
-from flambeau.kernels import copies, keeper, layout, native
+from flambeau.kernels import layout
+from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.mirrored import Mirrored, turned, turned_number, turns
-from flambeau.kernels.pointwise import Pointwise
+from flambeau.kernels.native import copies, memory_guard, native
 
 ndarray = np.ndarray
 Array = Any  # numpy.ndarray | cupy.ndarray | MetaArray | Mirrored
@@ -63,7 +64,7 @@ def cuda():
     if cuda_room is not None:
         return cuda_room
     try:
-        from flambeau.kernels import cuda
+        from flambeau.kernels.cuda import gpu as cuda
     except ImportError as problem:
         raise AssertionError(f"Torch not compiled with CUDA enabled: {problem}. Use device='cpu', or install flambeau[cuda]") from problem
     cuda_room = cuda
@@ -427,13 +428,13 @@ def _beside_half(kernel: Pointwise, index: int, value, key: np.dtype) -> np.ndar
 
 
 def _evaluate(kernel: Pointwise, operands, params, key, out_dtype, out):
-    from flambeau.kernels.evaluate import evaluate
+    from flambeau.kernels.language.evaluate import evaluate
 
     arrays = [_beside_half(kernel, i, a, key) if isinstance(a, NUMBERS) else a for i, a in enumerate(operands)]
     try:
         value = evaluate(kernel.expr, arrays, params, key)
     except MemoryError as problem:
-        raise keeper.as_ours(problem) from None
+        raise memory_guard.as_ours(problem) from None
     if out is None:
         shape = layout.broadcast_shapes(*(a.shape for a in arrays))
         out = native.empty_strided(shape, layout.pointwise_strides(shape, *map(view_of, arrays)), out_dtype)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels.pointwise import Pointwise
+from flambeau.kernels.language.pointwise import Pointwise
 
 
 def _of_memory(name: str) -> Any:
@@ -61,7 +61,7 @@ def signs(array: Any) -> tuple[bool, bool]:
 
 def _formula(name: str):
     def formula(input):
-        from flambeau.kernels import expr as e
+        from flambeau.kernels.language import expr as e
 
         return e.node(name, input)
 

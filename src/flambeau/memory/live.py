@@ -31,8 +31,8 @@ from flambeau.kernels.meta import MetaArray
 from flambeau.memory import recording
 from flambeau.nn.modules.module import Module
 from flambeau.optim.optimizer import Optimizer
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 KINDS = ("weights", "buffers", "gradients", "optimizer", "activations", "other")
 
@@ -224,7 +224,7 @@ def memory_of(array: Any) -> tuple[Any, int, str] | None:
 
 
 def _of_pool(owner: Any) -> int:
-    """The size of a piece of the memory pool: it is what the capsule that owns it carries (see kernels/csrc/arrays.c)."""
+    """The size of a piece of the memory pool: it is what the capsule that owns it carries (see kernels/native/csrc/arrays.c)."""
     if type(owner).__name__ != "PyCapsule":
         return 0
     import ctypes

@@ -13,7 +13,8 @@ from typing import Any
 
 from flambeau import devices
 from flambeau.errors import size
-from flambeau.kernels import arrays, keeper, limits
+from flambeau.kernels import arrays
+from flambeau.kernels.native import limits, memory_guard
 from flambeau.memory.live import KINDS, Block, Live
 from flambeau.memory.remedies import Remedy, remedies
 from flambeau.nn.modules.module import Module
@@ -191,9 +192,9 @@ class Snapshot:
 def snapshot(device: Any = None) -> Snapshot:
     """Who has the memory now: of one device, or of all."""
     name = None if device is None else str(devices.device(device))
-    before = keeper.pool()["live"]
+    before = memory_guard.pool()["live"]
     gc.collect()  # what only waits for the collector is nobody's
-    return Snapshot(name, 0, max(0, before - keeper.pool()["live"]))
+    return Snapshot(name, 0, max(0, before - memory_guard.pool()["live"]))
 
 
 def explanation(device: str, nbytes: int) -> str:
@@ -203,13 +204,13 @@ def explanation(device: str, nbytes: int) -> str:
 
 def reset_peak() -> None:
     """Count the peak of tensors in main memory anew, from what they have now."""
-    if keeper.native is not None:
-        keeper.native.pool_stats(True)
+    if memory_guard.native is not None:
+        memory_guard.native.pool_stats(True)
 
 
 def trim() -> None:
     """Give main memory that is kept for the next tensors back to the system."""
-    keeper.make_room()
+    memory_guard.make_room()
 
 
 def _sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -231,7 +232,7 @@ def _described(block: Block) -> str:
 def _allocator(device: str | None) -> tuple[int, int, float]:
     """(peak of what tensors had, what is kept for reuse, what there is) of a device."""
     if device is None or not device.startswith("cuda"):
-        pool = keeper.pool()
+        pool = memory_guard.pool()
         return pool["peak"], pool["cached"], min(limits.memory(), limits.address_space())
     room = arrays.cuda()
     index = devices.device(device).index

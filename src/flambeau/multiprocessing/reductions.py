@@ -12,12 +12,12 @@ import weakref
 from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any
 
-from flambeau import dtypes, host_memory, pickling
-from flambeau.anonymous_memory import Segment
-from flambeau.parameter import Parameter
-from flambeau.storage import Storage
-from flambeau.tensor import Tensor
-from flambeau.untyped_storage import UntypedStorage
+from flambeau import dtypes
+from flambeau.tensor import Tensor, host_memory, pickling
+from flambeau.tensor.anonymous_memory import Segment
+from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.storage import Storage
+from flambeau.tensor.untyped_storage import UntypedStorage
 
 # (device, inode) of a block of shared memory -> the storage over it in this process
 _known: weakref.WeakValueDictionary[tuple[int, int], Storage] = weakref.WeakValueDictionary()

@@ -15,9 +15,9 @@ from typing import Any
 from flambeau import linalg
 from flambeau.autograd import modes
 from flambeau.eager.overrides import overridable
-from flambeau.factories import empty_like
-from flambeau.random_factories import randperm
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty_like
+from flambeau.tensor.random_factories import randperm
 
 __all__ = [
     "calculate_gain", "constant", "constant_", "dirac", "dirac_", "eye", "eye_", "kaiming_normal", "kaiming_normal_", "kaiming_uniform",

@@ -6,9 +6,9 @@ from typing import Any
 
 from flambeau.dtypes import get_default_dtype
 from flambeau.eager.overrides import disabled_torch_function
-from flambeau.factories import empty
-from flambeau.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
+from flambeau.tensor.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin", "is_lazy"]
 

@@ -12,8 +12,9 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, sampling
-from flambeau.kernels import expr as e
+from flambeau.kernels import arrays
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.random import sampling
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.bounds import _clamp
 from flambeau.ops.conditional import _where

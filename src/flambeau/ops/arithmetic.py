@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, folding
-from flambeau.kernels import expr as e
-from flambeau.kernels.pointwise import INTEGERS
+from flambeau.kernels import arrays
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.pointwise import INTEGERS
+from flambeau.kernels.reductions import folding
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
 from flambeau.ops.nodes import binary

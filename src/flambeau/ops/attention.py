@@ -2,7 +2,7 @@
 
     softmax(scale q kᵀ + mask) v        q (*, L, E)   k (*, S, E)   v (*, S, V)   ->   (*, L, V)
 
-Three ways lead there. `_attention` never holds the L x S scores and saves one number per query (kernels/attention.py). With dropout, or where
+Three ways lead there. `_attention` never holds the L x S scores and saves one number per query (kernels/templates/attention.py). With dropout, or where
 the mask itself wants a gradient, the formula is computed as it stands. Second derivatives come from `_by_formula`, which is the first
 derivative as it stands. A query that may look at nothing gets 0 on all of them.
 """
@@ -14,7 +14,8 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, attention, layout
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.templates import attention
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import pointwise
 from flambeau.ops.special import special
 

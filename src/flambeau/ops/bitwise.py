@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from flambeau.kernels.pointwise import INTEGERS
+from flambeau.kernels.language.pointwise import INTEGERS
 from flambeau.ops.nodes import binary, unary
 
 bits = partial(binary, inplace=True, dtypes="integer", complex=False, number_first=True)

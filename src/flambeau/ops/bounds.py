@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.complex import view_as_complex, view_as_real
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.promotion import is_tensor, promoted

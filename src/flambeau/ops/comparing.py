@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import folding
+from flambeau.kernels.reductions import folding
 from flambeau.ops.declare import composite
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from flambeau import dtypes
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import composite, pointwise
 from flambeau.ops.nodes import binary, unary
 

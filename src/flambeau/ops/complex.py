@@ -13,7 +13,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise, view
 from flambeau.ops.nodes import unary

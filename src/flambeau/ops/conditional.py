@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import composite, pointwise
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.kernels import convolution as kernels
+from flambeau.kernels.templates import convolution as kernels
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.padding import constant_pad_nd
 from flambeau.ops.views import whole

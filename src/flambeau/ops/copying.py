@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import devices, dtypes
-from flambeau.kernels import arrays, copies, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import copies, native
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for

@@ -8,9 +8,11 @@ from math import prod
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather, layout, order
-from flambeau.kernels import counting as tally
-from flambeau.kernels.reduce import reduce, unhalved
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import counting as tally
+from flambeau.kernels.indexing import gather
+from flambeau.kernels.reductions.reduce import reduce, unhalved
+from flambeau.kernels.templates import sorting
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.reductions import dims_of, reduced_shape
@@ -27,16 +29,16 @@ def _unique(input, dim, consecutive, places):
     if input.dtype.kind == "c":
         raise NotImplementedError('"unique" not implemented for complex numbers, which have no order')
     if dim is None and not consecutive and not places and input.size:
-        ordered = order.sort(input.reshape(-1), 0, False)[0]
-        starts = xp.flatnonzero(order.changes(unhalved(ordered)[:, None]))
+        ordered = sorting.sort(input.reshape(-1), 0, False)[0]
+        starts = xp.flatnonzero(sorting.changes(unhalved(ordered)[:, None]))
         return ordered[starts], xp.empty(0, np.int64), xp.diff(starts, append=ordered.size)
     slices = input.reshape(-1, 1) if dim is None else xp.moveaxis(input, dim, 0)
     n = slices.shape[0]
     rows = slices.reshape(n, slices.size // n if n else 1)
     if consecutive:
-        ordered, begins = xp.arange(n), order.changes(unhalved(rows))
+        ordered, begins = xp.arange(n), sorting.changes(unhalved(rows))
     else:
-        ordered, begins = order.groups(rows, incomparable=dim is not None)
+        ordered, begins = sorting.groups(rows, incomparable=dim is not None)
     starts = xp.flatnonzero(begins)
     inverse = xp.empty(n, np.int64)
     inverse[ordered] = xp.cumsum(begins) - 1
@@ -269,7 +271,7 @@ def _counts(points, edges, weight, density):
     cell = xp.zeros(points.shape[0], np.int64)
     for d, edge in enumerate(edges):
         column = points[:, d]
-        at = order.search(edge, column, True) - 1
+        at = sorting.search(edge, column, True) - 1
         at = xp.where(column == edge[-1], shape[d] - 1, at)  # the last interval is closed on both sides
         inside &= (column >= edge[0]) & (column <= edge[-1])
         cell = cell * shape[d] + at

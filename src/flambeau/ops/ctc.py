@@ -17,7 +17,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.kernels.reduce import dense
+from flambeau.kernels.reductions.reduce import dense
 from flambeau.ops.declare import composite, no_derivative, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced
 from flambeau.ops.results import Kept

@@ -6,8 +6,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.lines import ready
-from flambeau.kernels.scan import running_extremum, scan
+from flambeau.kernels.reductions.along_dim import ready
+from flambeau.kernels.reductions.scan import running_extremum, scan
 from flambeau.ops import specs
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, on_arrays

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-from flambeau.kernels.pointwise import FLOATS, INTEGERS, Pointwise
+from flambeau.kernels.language.pointwise import FLOATS, INTEGERS, Pointwise
 from flambeau.ops import contents
 from flambeau.ops.results import NamedResult, named_result
 

@@ -1,6 +1,6 @@
 """Factorisations of matrices: Cholesky, LU, LDL^T, QR, singular values, eigenvalues.
 
-A matrix is the last two dimensions, (..., M, N); K stands for min(M, N). Forwards are LAPACK's, see kernels/matrices.py. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
+A matrix is the last two dimensions, (..., M, N); K stands for min(M, N). Forwards are LAPACK's, see kernels/linear_algebra/matrices.py. Derivatives follow from differentiating the defining equation: dA = dU S V^H + U dS V^H + U S dV^H and so on,
 then solving for the factors' differentials. X^H is the conjugate transpose, ∘ the elementwise product.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 
-from flambeau.kernels import arrays, matrices
+from flambeau.kernels import arrays
+from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops.declare import OPS, composite
 from flambeau.ops.matrix import adjoint, check_matrices, conj, diagonal, from_lapack, identity_like, refuse
 from flambeau.ops.solvers import _solve, _solve_triangular

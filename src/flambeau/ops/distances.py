@@ -10,7 +10,8 @@ from math import inf
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gemm, layout
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.templates import gemm
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.norms import vector_norm
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.pointwise import Pointwise
+from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.sampling import fill, source
 
@@ -53,7 +53,7 @@ _noise.meta(lambda input, shape, keep, scaled: (input.shape if shape is None els
 
 
 def _masked_formula(input, kept, scale):
-    from flambeau.kernels import expr as e
+    from flambeau.kernels.language import expr as e
 
     return input * e.where(kept, scale, 0.0)  # a product, so that infinity that is dropped is NaN, as in PyTorch
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import gather, sparse, trespass
+from flambeau.kernels.indexing import gather, index_errors
+from flambeau.kernels.linear_algebra import sparse
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.masking import check_tensor
 from flambeau.ops.rows import _embedding_backward, embedding, embedding_renorm_
@@ -77,7 +78,7 @@ def _bag_sums(weight, indices, offsets, factors):
             f"offsets must not fall, and not be greater than input's length ({len(indices)}): a bag begins where the last one ends"
         )
     with _outside():
-        gather.check(indices, weight.shape[0], 0, trespass.ROW)
+        gather.check(indices, weight.shape[0], 0, index_errors.ROW)
     values = np.ones(indices.shape, weight.dtype) if factors is None else factors
     return sparse.product(ends, indices, values, weight)
 

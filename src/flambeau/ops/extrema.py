@@ -7,8 +7,8 @@ dimension gives it to the one whose index it returns.
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import folding
-from flambeau.kernels.reduce import extremum, reduce
+from flambeau.kernels.reductions import folding
+from flambeau.kernels.reductions.reduce import extremum, reduce
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays, one_of
 from flambeau.ops.reductions import dims_of, reduced_shape, unreduced

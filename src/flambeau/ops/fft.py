@@ -17,7 +17,8 @@ from math import prod, sqrt
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, fourier, layout
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.templates import fourier
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import conj

@@ -11,7 +11,8 @@ of F at four places, whose error is of the fourth order, in float64.
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, rejection
+from flambeau.kernels import arrays
+from flambeau.kernels.random import rejection
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, no_derivative, on_arrays
 from flambeau.ops.sampling import source

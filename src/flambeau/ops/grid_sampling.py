@@ -13,8 +13,8 @@ import operator
 import numpy as np
 
 from flambeau import dtypes, errors
-from flambeau.kernels import points as kernel
-from flambeau.kernels import steps
+from flambeau.kernels.indexing import interpolation as kernel
+from flambeau.kernels.indexing import ranges
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.joining import stack
 from flambeau.ops.views import _unsafe_view
@@ -80,7 +80,7 @@ def _sampled(input, grid, mode: str, padding: str, corners: bool):
     return _unsafe_view(found, (samples, channels, *grid.shape[1:-1]))
 
 
-# -- where to read, and how much: the formulas are in kernels/points.py -------------------------------------------------------
+# -- where to read, and how much: the formulas are in kernels/indexing/interpolation.py -------------------------------------------------------
 
 
 def _positions(points, sizes, corners: bool):
@@ -212,7 +212,7 @@ def _line(theta, n: int, corners: bool):
         return theta.new_zeros(n)
     # Rounded step by step, as PyTorch does: the points of the identity lie on elements, or beside them by the last bit, and the side decides
     # which neighbour their derivative sees.
-    line = theta.new_tensor(steps.spread(-1, 1, n, theta.dtype.numpy, theta.dtype.name))
+    line = theta.new_tensor(ranges.spread(-1, 1, n, theta.dtype.numpy, theta.dtype.name))
     return line if corners else line * (n - 1) / n
 
 

@@ -8,7 +8,8 @@ import warnings
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather
+from flambeau.kernels import arrays
+from flambeau.kernels.indexing import gather
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.joining import stack
 from flambeau.ops.promotion import promoted

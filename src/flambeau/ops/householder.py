@@ -11,7 +11,7 @@ so that it runs at the speed of a product, and its derivative is that of product
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import matrices
+from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops.declare import composite
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same_dtype, from_lapack, identity_like
 from flambeau.ops.solvers import _solve_triangular, stored_by_columns

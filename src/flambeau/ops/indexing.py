@@ -1,6 +1,6 @@
 """x[...]: the operations behind reading and writing by index.
 
-What stood between the brackets is read by `kernels/index_plan.py`: first a view, then, where the index holds tensors, a gather from
+What stood between the brackets is read by `kernels/indexing/index_plan.py`: first a view, then, where the index holds tensors, a gather from
 that view. The view is declared here four times under the names PyTorch gives it, by the last thing the index did; `_index` is the
 gather and `_index_put` the write. `eager/indexing.py` puts them together.
 """
@@ -11,8 +11,10 @@ import warnings
 
 import numpy as np
 
-from flambeau.kernels import arrays, gather, layout, native
-from flambeau.kernels.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather
+from flambeau.kernels.indexing.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
+from flambeau.kernels.native import native
 from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.ops.views import placed

@@ -19,8 +19,9 @@ import warnings
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gather
-from flambeau.kernels.mixing import Table, mix
+from flambeau.kernels import arrays
+from flambeau.kernels.indexing import gather
+from flambeau.kernels.indexing.weighted_gather import Table, mix
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.pooling import _adaptive_avg

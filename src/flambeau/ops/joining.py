@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from flambeau.dtypes import promote_types
-from flambeau.kernels import arrays, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import native
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.views import _select, _slice, _window, diagonal, sizes_of, whole

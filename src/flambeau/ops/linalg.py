@@ -13,7 +13,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, matrices
+from flambeau.kernels import arrays
+from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.decompositions import _svd, svdvals

@@ -6,8 +6,9 @@ from itertools import pairwise
 from math import prod
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gemm
-from flambeau.kernels.reduce import reduce
+from flambeau.kernels import arrays
+from flambeau.kernels.reductions.reduce import reduce
+from flambeau.kernels.templates import gemm
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
@@ -163,7 +164,9 @@ def _int_mm(self, mat2):
         if m.dim() != 2:
             raise RuntimeError(f"_int_mm: Expected {name} to be of dimension 2 but got {m.dim()}")
         if m.dtype not in allowed:
-            raise RuntimeError(f"_int_mm: Expected {name} dtype to be {' or '.join(d.name for d in allowed)} but got {m.dtype}. Try .to(torch.int8)")
+            raise RuntimeError(
+                f"_int_mm: Expected {name} dtype to be {' or '.join(d.name for d in allowed)} but got {m.dtype}. Try .to(torch.int8)"
+            )
     if self.shape[1] != mat2.shape[0]:
         raise RuntimeError(f"_int_mm: self.size(1) needs to match mat2.size(0) but got {self.shape[1]} and {mat2.shape[0]}")
     # Floats have fast products, and these are exact: a product of two bytes has 16 bits, so 256 of them fit into 24 bits, 2**37 into 53.

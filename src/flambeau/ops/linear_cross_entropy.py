@@ -11,8 +11,10 @@ from math import prod
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, classes, gemm
-from flambeau.kernels.reduce import dense
+from flambeau.kernels import arrays
+from flambeau.kernels.reductions import cross_entropy as classes
+from flambeau.kernels.reductions.reduce import dense
+from flambeau.kernels.templates import gemm
 from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import cat

@@ -14,7 +14,7 @@ import functools
 import math
 import warnings
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.activation import _logsigmoid
 from flambeau.ops.asking import anywhere
 from flambeau.ops.conditional import where

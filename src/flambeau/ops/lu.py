@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, layout, matrices
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_system, from_lapack, identity_like, refuse

@@ -7,8 +7,9 @@ from math import prod
 import numpy as np
 
 from flambeau import literals
-from flambeau.kernels import arrays, gather, layout
-from flambeau.kernels import expr as e
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather
+from flambeau.kernels.language import expr as e
 from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.scattering import check_tensor

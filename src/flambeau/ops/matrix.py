@@ -13,7 +13,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, lapack, layout
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.linear_algebra import lapack
 from flambeau.ops import specs
 from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import conj

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import PointwiseOp, pointwise
 
 

@@ -5,7 +5,7 @@
     group_norm       over groups of channels of each sample        instance_norm   over each channel of each sample
     batch_norm       over each channel of the whole batch, remembering running averages
 
-Layer and group norm are one row program forward and one backward (kernels/rows.py). Their mean and rstd = 1 / sqrt(var + eps) are results
+Layer and group norm are one row program forward and one backward (kernels/reductions/rows.py). Their mean and rstd = 1 / sqrt(var + eps) are results
 like any other, with derivatives of their own, so formulas in which they occur can be differentiated again. Half precision is normalised in
 float32 and rounded once.
 """
@@ -18,7 +18,8 @@ import math
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, channels, layout, rowwise
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.reductions import channels, rowwise
 from flambeau.ops import specs
 from flambeau.ops.asking import is_recorded
 from flambeau.ops.arithmetic import _lerp_by_number, mul

@@ -12,8 +12,9 @@ from math import inf
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, folding, layout
-from flambeau.kernels.reduce import count, reduce, unhalved
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.reductions import folding
+from flambeau.kernels.reductions.reduce import count, reduce, unhalved
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.reductions import checked_dtype, dims_of, reduced_shape, unreduced
 from flambeau.ops.views import whole

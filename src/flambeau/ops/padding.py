@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, borders, gather, layout
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import borders, gather
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import whole

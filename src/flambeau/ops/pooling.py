@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from flambeau import determinism, dtypes
 from flambeau.kernels import arrays
-from flambeau.kernels import pooling as kernels
+from flambeau.kernels.templates import pooling as kernels
 from flambeau.ops import specs
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.copying import in_kind

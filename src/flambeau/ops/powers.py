@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from flambeau import dtypes
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.nodes import unary
 from flambeau.ops.promotion import is_tensor, promoted

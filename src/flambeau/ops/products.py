@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, gemm, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import native
+from flambeau.kernels.templates import gemm
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.matrix import adjoint, conj
 from flambeau.ops.views import _unsafe_view, squeeze_product

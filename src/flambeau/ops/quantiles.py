@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, layout, order
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.templates import sorting
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.extrema import ALL, check_not_empty, check_ordered, evenly, picked_shapes, scattered
@@ -29,7 +30,7 @@ def _picked(name: str, input, dim, keepdim: bool, find) -> tuple:
     if not rows.size:
         return arrays.empty_beside(input, shape, input.dtype), xp.zeros(shape, dtypes.int64.numpy)
     indices = xp.ascontiguousarray(find(rows, dim))
-    return order.take(rows, indices, dim).reshape(shape), indices.reshape(shape)
+    return sorting.take(rows, indices, dim).reshape(shape), indices.reshape(shape)
 
 
 @on_arrays(returns="values indices", out="apart")
@@ -40,14 +41,14 @@ def kthvalue(input, k, dim=-1, keepdim=False):
     n = row_form(input, dim)[0].shape[layout.wrap_dim(whole(dim), input.ndim)]
     if n and not 1 <= k <= n:
         raise RuntimeError(f"selected number k out of range for dimension {dim}: it has {n} elements, found k={k} (kthvalue)")
-    return _picked("kthvalue", input, dim, keepdim, lambda rows, dim: order.kth_smallest(rows, k - 1, dim))
+    return _picked("kthvalue", input, dim, keepdim, lambda rows, dim: sorting.kth_smallest(rows, k - 1, dim))
 
 
 @on_arrays(returns="values indices", out="same")
 def mode(input, dim=-1, keepdim=False):
     """(values, indices) of the most frequent element along `dim`: the smallest, if several are; the index is its last place."""
     check_ordered("mode", input)
-    return _picked("mode", input, dim, keepdim, order.mode)
+    return _picked("mode", input, dim, keepdim, sorting.mode)
 
 
 for _op in (kthvalue, mode):
@@ -65,13 +66,13 @@ def _declare_median(name: str, nans: str, ignore_nan: bool) -> None:
         public=False, method=False, name=f"_{name}_dim", returns=named_result(name, "values indices"), grad_name=f"{name.title()}Backward1"
     )
     def along(input, dim, keepdim):
-        return _picked("median", input, dim, keepdim, lambda rows, dim: order.median(rows, dim, ignore_nan=ignore_nan))
+        return _picked("median", input, dim, keepdim, lambda rows, dim: sorting.median(rows, dim, ignore_nan=ignore_nan))
 
     @on_arrays(name=f"_{name}_all", grad_name=f"{name.title()}Backward0")
     def of_all(input):
         if input.size:
             rows = input.reshape(-1)
-            return rows[order.median(rows, 0, ignore_nan)].reshape(())
+            return rows[sorting.median(rows, 0, ignore_nan)].reshape(())
         # Of nothing the median is NaN, and in an integer dtype what PyTorch's cast makes of NaN.
         of_nothing = float("nan") if input.dtype.kind not in "iu" else np.iinfo(input.dtype).min if input.itemsize >= 4 else 0
         return arrays.number(of_nothing, input, input.dtype)

@@ -3,14 +3,16 @@
     linear        y = x Wᵀ + b, x quantized by the range of all its elements
     recurrence    the steps of a recurrent network: the input's part of all steps is one product, the state's part is one in each step
 
-Weights are packed once (kernels/quantized.py). `most` is the greatest integer of the input: 127 leaves a bit unused, as PyTorch does.
+Weights are packed once (kernels/templates/quantized.py). `most` is the greatest integer of the input: 127 leaves a bit unused, as PyTorch does.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from flambeau.kernels import arrays, native, quantized
+from flambeau.kernels import arrays
+from flambeau.kernels.native import native
+from flambeau.kernels.templates import quantized
 from flambeau.ops.declare import on_arrays
 from flambeau.ops.recurrent import CELLS, _by_steps, _last, run, steps_of
 

@@ -5,7 +5,7 @@
     lstm   h' = o tanh(c'), c' = f c + i g              i, f, o = sigmoid(a_i), sigmoid(a_f), sigmoid(a_o),   g = tanh(a_g)
 
 One layer in one direction is one product for the input's part of all steps, then `_recurrence`: one operation for all steps, whose loops
-are compiled (kernels/recurrent.py). Where they are not, and where derivatives are differentiated again, a step is made of operations.
+are compiled (kernels/templates/recurrent.py). Where they are not, and where derivatives are differentiated again, a step is made of operations.
 
 Sequences are rows: those of the first step, then those of the second, `sizes` saying how many each has. Sizes that fall are sequences of
 different lengths, the longest first. The reverse direction begins each sequence at its own end.
@@ -14,7 +14,7 @@ different lengths, the longest first. The reverse direction begins each sequence
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import recurrent
+from flambeau.kernels.templates import recurrent
 from flambeau.ops.asking import is_recorded
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout

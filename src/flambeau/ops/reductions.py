@@ -9,9 +9,10 @@ from __future__ import annotations
 from functools import partial
 
 from flambeau import dtypes
-from flambeau.kernels import folding, layout
-from flambeau.kernels.native import strided_view
-from flambeau.kernels.reduce import count, reduce
+from flambeau.kernels import layout
+from flambeau.kernels.native.native import strided_view
+from flambeau.kernels.reductions import folding
+from flambeau.kernels.reductions.reduce import count, reduce
 from flambeau.ops.arithmetic import _div
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops import specs
 from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, on_arrays, pointwise

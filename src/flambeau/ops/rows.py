@@ -9,7 +9,9 @@ for dim = 0; the index counts along `dim`, all other dimensions are taken whole.
 from __future__ import annotations
 
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, gather, layout, native, trespass
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather, index_errors
+from flambeau.kernels.native import native
 from flambeau.ops.asking import of_all_samples
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.masking import check_tensor, filling
@@ -45,7 +47,7 @@ def _index_select(input, dim, index):
 
 def _beyond(input, dim: int) -> int:
     """Which error an index that is out of bounds is: PyTorch has one for lines and rows, and another for what lies otherwise."""
-    return trespass.ROW if input.ndim < 2 or (dim == 0 and input.size) else trespass.ALONG
+    return index_errors.ROW if input.ndim < 2 or (dim == 0 and input.size) else index_errors.ALONG
 
 
 _index_select.work(lambda input, dim, index: gather.rows_ready(input, dim, index, _beyond(input, dim)) if input.ndim else None)
@@ -86,11 +88,11 @@ def index_select(input, dim, index):
 def _index_add(input, dim, index, source, alpha):
     """alpha * source added to the slices of `dim` at the index."""
     line = _line(input)
-    gather.check(index, line.shape[dim], dim, trespass.ALONG)
+    gather.check(index, line.shape[dim], dim, index_errors.ALONG)
     source = arrays.apart(input, source)
     if alpha != 1:
         source = source & bool(alpha) if source.dtype.kind == "b" else _scaled(source, alpha)
-    gather.add_rows(line, dim, index, _line(source), trespass.ALONG)
+    gather.add_rows(line, dim, index, _line(source), index_errors.ALONG)
 
 
 @_index_add.work_in_place
@@ -104,7 +106,7 @@ def _(input, dim, index, source, alpha):
     def run(input, index, source):
         if arrays.may_overlap(input, source):
             return NotImplemented
-        gather.check(index, size, dim, trespass.ALONG)
+        gather.check(index, size, dim, index_errors.ALONG)
         return write(input, native.strided_view(index, shape, steps, 0), source)
 
     return None if write is None else run
@@ -237,7 +239,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.dtype.name == "bool":
         raise NotImplementedError('"index_reduce" not implemented for bool tensors')
     if not index.is_meta:
-        gather.check(arrays.plain(of_all_samples(index)._array), input.shape[dim] if input.dim() else 1, dim, trespass.ROW)
+        gather.check(arrays.plain(of_all_samples(index)._array), input.shape[dim] if input.dim() else 1, dim, index_errors.ROW)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
     return _index_reduce, input, dim, everywhere, source, reduce, bool(include_self)
@@ -268,12 +270,12 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
         )
     if weight.ndim != 2:
         raise RuntimeError(f"'weight' must be 2-D: a row for every entry, found shape {tuple(weight.shape)}")
-    return gather.take_rows(weight, 0, indices, trespass.ROW, unseen=True)
+    return gather.take_rows(weight, 0, indices, index_errors.ROW, unseen=True)
 
 
 @embedding.work
 def _(weight, indices, padding_idx, scale_grad_by_freq, sparse):
-    return gather.rows_ready(weight, 0, indices, trespass.ROW)
+    return gather.rows_ready(weight, 0, indices, index_errors.ROW)
 
 
 embedding.derivative(
@@ -300,7 +302,7 @@ def _embedding_backward(grad, indices, rows, padding_idx, by_frequency):
         count = xp.bincount(flat, minlength=rows)[flat]
         lines = lines / count[:, None].astype(lines.dtype)
     out = arrays.zeros((rows, width), grad.dtype, arrays.device_of(grad))
-    gather.add_rows(out, 0, flat, lines, trespass.ROW, padding_idx if padding_idx >= 0 else None)
+    gather.add_rows(out, 0, flat, lines, index_errors.ROW, padding_idx if padding_idx >= 0 else None)
     return out
 
 

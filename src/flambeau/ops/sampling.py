@@ -1,6 +1,6 @@
 """Random numbers written into tensors, and drawn with the probabilities in them. Gradients do not pass: they are zero.
 
-The numbers are those of `kernels/sampling.py`, from the generator given or the default one; a tensor that is not contiguous is filled in
+The numbers are those of `kernels/random/sampling.py`, from the generator given or the default one; a tensor that is not contiguous is filled in
 the order of its memory, as PyTorch does.
 """
 
@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import devices
-from flambeau.kernels import arrays, layout, rejection, sampling
+from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.random import rejection, sampling
 from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
 from flambeau.random import Generator, default_generator
@@ -28,7 +29,7 @@ def source(generator, device) -> Generator:
 
 
 def draw(kind: str, generator, shape, dtype, device, **parameters):
-    """A fresh contiguous array of samples; `kind` names a function of `kernels/sampling.py`."""
+    """A fresh contiguous array of samples; `kind` names a function of `kernels/random/sampling.py`."""
     if device is devices.cpu or device.type == "cpu":
         drawn_from = default_generator if generator is None else source(generator, device)
         return getattr(sampling, kind)(drawn_from, shape, dtype=dtype, **parameters)

@@ -4,7 +4,7 @@
 
 The derivative of reading is adding, and that of adding is reading. Its relatives: `rows.py` has an index for every slice (index_select,
 index_add, ...), `selection.py` an index into all elements (take, put), `masking.py` a true or false for every element. The loops of all
-are in `kernels/gather.py`.
+are in `kernels/indexing/gather.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Callable
 import numpy as np
 
 from flambeau import dtypes, literals
-from flambeau.kernels import arrays, layout, trespass
-from flambeau.kernels import gather as kernel
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather as kernel
+from flambeau.kernels.indexing import index_errors
 from flambeau.ops import specs
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import choice, composite, on_arrays
@@ -289,7 +290,7 @@ def _all_or_nothing(write):
     def checked(input, dim, index, *args, **rest):
         if index.size:
             line, at = _lines(input, index)
-            kernel.check(at, line.shape[dim], dim, trespass.ALONG)
+            kernel.check(at, line.shape[dim], dim, index_errors.ALONG)
         write(input, dim, index, *args, **rest)
 
     return checked
@@ -323,7 +324,7 @@ def _prepare_write(how: str) -> Callable:
         def run(input, index, src):
             if arrays.may_overlap(input, src):
                 return NotImplemented
-            kernel.check(index, size, dim, trespass.ALONG)
+            kernel.check(index, size, dim, index_errors.ALONG)
             return write(input, index, src)
 
         return run
@@ -339,7 +340,7 @@ def _(input, dim, index, value):
         return None
 
     def run(input, index):
-        kernel.check(index, size, dim, trespass.ALONG)
+        kernel.check(index, size, dim, index_errors.ALONG)
         return write(input, index, number)
 
     return run

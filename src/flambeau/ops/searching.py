@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, order
-from flambeau.kernels.reduce import unhalved
+from flambeau.kernels import arrays
+from flambeau.kernels.reductions.reduce import unhalved
+from flambeau.kernels.templates import sorting
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 
@@ -16,7 +17,7 @@ def _search(boundaries, values, right, out_int32):
     """Where each of `values` (..., V) goes into `boundaries` (..., B)."""
     if boundaries.dtype.kind in "bc":
         raise NotImplementedError(f'"searchsorted" not implemented for {boundaries.dtype.name}. Try x.int() or x.abs()')
-    found = order.search(boundaries, values, right)
+    found = sorting.search(boundaries, values, right)
     return arrays.cast(arrays.module_of(values).asarray(found), dtypes.int32.numpy if out_int32 else dtypes.int64.numpy)
 
 

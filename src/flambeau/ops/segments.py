@@ -10,7 +10,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.reduce import unhalved
+from flambeau.kernels.reductions.reduce import unhalved
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.views import whole

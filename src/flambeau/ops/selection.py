@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import determinism, dtypes
-from flambeau.kernels import arrays, gather, layout, trespass
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather, index_errors
 from flambeau.ops import specs
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.scattering import check_index, check_tensor
@@ -74,7 +75,7 @@ def nonzero_static(input, *, size, fill_value=-1):
 
 def _flat_index(index, size: int):
     """Indices into `size` elements, negative ones counted from the end."""
-    return gather.wrapped(index, size, 0, trespass.ELEMENT)
+    return gather.wrapped(index, size, 0, index_errors.ELEMENT)
 
 
 def _addresses(array, index):

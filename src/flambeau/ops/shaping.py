@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, copies, layout, native
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.native import copies, native
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, on_arrays, view
 from flambeau.ops.formats import contiguous_format

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.nodes import binary, unary
 from flambeau.ops.promotion import is_tensor

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flambeau.kernels import arrays, layout
-from flambeau.kernels import expr as e
-from flambeau.kernels.reduce import reduce
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.reductions.reduce import reduce
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.norms import _vector_norm, vector_norm
 from flambeau.ops.promotion import promoted

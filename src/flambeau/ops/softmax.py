@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 
-from flambeau.kernels import arrays, layout, rowwise
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.reductions import rowwise
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.reductions import checked_dtype
 from flambeau.ops.views import whole

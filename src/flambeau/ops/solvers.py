@@ -10,7 +10,8 @@ from math import prod
 import numpy as np
 
 from flambeau.errors import LinAlgError
-from flambeau.kernels import arrays, lapack, layout, matrices
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.linear_algebra import lapack, matrices
 from flambeau.ops import specs
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays

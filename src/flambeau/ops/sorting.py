@@ -6,7 +6,8 @@ Gradients go to the elements that were chosen, wherever sorting took them.
 from __future__ import annotations
 
 from flambeau import dtypes
-from flambeau.kernels import layout, order
+from flambeau.kernels import layout
+from flambeau.kernels.templates import sorting
 from flambeau.ops import specs
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.extrema import scattered
@@ -22,14 +23,14 @@ def _sort(input, dim, descending):
             "Sort: Sort does not support complex dtypes on CPU or elsewhere: they have no order. Sort x.abs() or x.real instead"
         )
     rows, dim = row_form(input, dim)
-    values, indices = order.sort(rows, dim, bool(descending))
+    values, indices = sorting.sort(rows, dim, bool(descending))
     return values.reshape(input.shape), indices.reshape(input.shape)
 
 
 @_sort.work
 def _(input, dim, descending):
     at = layout.wrap_dim(dim, input.ndim)
-    return order.ready("sort", input, input.shape[at], at, bool(descending)) if input.ndim else None
+    return sorting.ready("sort", input, input.shape[at], at, bool(descending)) if input.ndim else None
 
 
 _sort.derivative(input=lambda grad, indices, dim, input_shape: scattered(grad, indices, dim, input_shape))
@@ -72,11 +73,11 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     rows, dim = row_form(input, dim)
     if not 0 <= k <= rows.shape[dim]:
         raise RuntimeError(f"selected index k out of range: topk of {rows.shape[dim]} elements along dimension {dim} found k={k}")
-    values, indices = order.topk(rows, k, dim, bool(largest))
+    values, indices = sorting.topk(rows, k, dim, bool(largest))
     return (values, indices) if input.ndim else (values.reshape(()), indices.reshape(()))
 
 
-topk.work(lambda input, k, dim, largest, sorted: order.ready("topk", input, k, layout.wrap_dim(dim, input.ndim), bool(largest)))
+topk.work(lambda input, k, dim, largest, sorted: sorting.ready("topk", input, k, layout.wrap_dim(dim, input.ndim), bool(largest)))
 topk.derivative(input=lambda grad, indices, dim, input_shape: scattered(grad, indices, dim, input_shape))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
-from flambeau.kernels import expr as e
+from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.gamma_series import gamma_p, gamma_q, polygamma_series
 from flambeau.ops.nodes import unary

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 
 from flambeau import dtypes
-from flambeau.kernels.reduce import count, variance, variance_ready
+from flambeau.kernels.reductions.reduce import count, variance, variance_ready
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays, one_of
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau.kernels import arrays, layout, triangles
+from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import triangles
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format
 from flambeau.ops.views import whole

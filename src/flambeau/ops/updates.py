@@ -1,7 +1,7 @@
 """How optimizers move parameters: one rule each, the new parameter and states from the old ones and the gradient.
 
 A rule is written once and read in two ways. On elements (`Expr`) it becomes one fused loop over all parameters of a group, in C, CUDA or
-NumPy (`kernels/updates.py`); on tensors it runs as ordinary operations, which can be differentiated. Positional parameters are the tensors,
+NumPy (`kernels/loops/updates.py`); on tensors it runs as ordinary operations, which can be differentiated. Positional parameters are the tensors,
 those with the default None being states that not every optimizer keeps; keyword parameters are the numbers of the call.
 """
 
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
-from flambeau.kernels import expr as e
-from flambeau.kernels.updates import Update
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops.updates import Update
 
 RULES: list[Rule] = []
 

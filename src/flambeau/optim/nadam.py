@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flambeau.autograd import modes
 from flambeau.eager.updates import read
-from flambeau.factories import ones
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check
+from flambeau.tensor.factories import ones
 
 __all__ = ["NAdam", "nadam"]
 

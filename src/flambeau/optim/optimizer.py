@@ -19,7 +19,6 @@ from flambeau.autograd.modes import set_recording
 from flambeau.autograd.modes import state as modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.eager import updates
-from flambeau.legacy import typename
 from flambeau.optim.mistakes import Watch
 from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
     _capturable_doc,
@@ -42,6 +41,7 @@ from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optim
     _view_as_real,
 )
 from flambeau.tensor import Tensor
+from flambeau.tensor.legacy import typename
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flambeau.factories import full_like
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, like
+from flambeau.tensor.factories import full_like
 
 __all__ = ["Rprop", "rprop"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flambeau.factories import empty_like
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, check_fused
+from flambeau.tensor.factories import empty_like
 
 __all__ = ["SGD", "sgd"]
 

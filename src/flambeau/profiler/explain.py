@@ -21,9 +21,9 @@ from functools import cache
 from time import perf_counter_ns
 from typing import Any
 
-from flambeau.factories import ones
 from flambeau.profiler import mistakes
 from flambeau.settings import get_num_threads
+from flambeau.tensor.factories import ones
 from flambeau.tracing.kinds import BACKWARD, NODE, OPERATION
 from flambeau.tracing.recorder import Recorder, line_of
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.interop import from_numpy
 from flambeau.quasirandom import directions
 from flambeau.random import Generator
-from flambeau.random_factories import randint
 from flambeau.tensor import Tensor
+from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.random_factories import randint
 
 __all__ = ["SobolEngine"]
 

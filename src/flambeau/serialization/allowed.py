@@ -16,16 +16,16 @@ from pickle import UnpicklingError
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from flambeau import devices, dtypes, pickling, qschemes
-from flambeau.layouts import layout, sparse_coo
-from flambeau.legacy import TENSOR_TYPES
-from flambeau.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
-from flambeau.script_object import CELL, LINEAR, ScriptObject
+from flambeau import devices, dtypes
 from flambeau.serialization import names
 from flambeau.serialization.saving import _get_layout
-from flambeau.tensor import Size, Tensor
-from flambeau.typed_storage import LEGACY_STORAGES, TypedStorage
-from flambeau.untyped_storage import UntypedStorage
+from flambeau.tensor import Size, Tensor, pickling, qschemes
+from flambeau.tensor.layouts import layout, sparse_coo
+from flambeau.tensor.legacy import TENSOR_TYPES
+from flambeau.tensor.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
+from flambeau.tensor.script_object import CELL, LINEAR, ScriptObject
+from flambeau.tensor.typed_storage import LEGACY_STORAGES, TypedStorage
+from flambeau.tensor.untyped_storage import UntypedStorage
 
 # -- what the program allows ---------------------------------------------------------------------------------------
 
@@ -123,7 +123,9 @@ def by_default() -> dict[str, Any]:
         "torch.storage.TypedStorage": TypedStorage,
         "torch.storage.UntypedStorage": UntypedStorage,
     }
-    found |= {f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.FLOAT8, *dtypes.OF_BITS, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)}
+    found |= {
+        f"torch.{d.name}": d for d in (*dtypes.ALL, *dtypes.FLOAT8, *dtypes.OF_BITS, dtypes.qint8, dtypes.quint8, dtypes.qint32, *QSCHEMES)
+    }
     for name, kind in LEGACY_STORAGES.items():
         found[f"torch.{name}"] = kind
         if not isinstance(kind._dtype, dtypes.quantized):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 crc32 = zlib.crc32
 is_compiled = native.lib is not None and native.lib.crc32(b"", 0) is not NotImplemented

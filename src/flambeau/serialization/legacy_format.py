@@ -14,16 +14,16 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays
-from flambeau.pickling import elements_come_later
 from flambeau.serialization import safe_pickle
 from flambeau.serialization.damage import shown
 from flambeau.serialization.loading import storage_id, unpickler_class
 from flambeau.serialization.locations import MAP_LOCATION, restorer
 from flambeau.serialization.saving import bytes_of
 from flambeau.serialization.sources import Source
-from flambeau.storage import Storage
-from flambeau.typed_storage import TypedStorage, typed
-from flambeau.untyped_storage import UntypedStorage
+from flambeau.tensor.pickling import elements_come_later
+from flambeau.tensor.storage import Storage
+from flambeau.tensor.typed_storage import TypedStorage, typed
+from flambeau.tensor.untyped_storage import UntypedStorage
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001

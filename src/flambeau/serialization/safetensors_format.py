@@ -10,12 +10,12 @@ import numpy as np
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays
-from flambeau.pickling import rebuild
 from flambeau.serialization.locations import MAP_LOCATION, destination, restorer
 from flambeau.serialization.sources import Source
-from flambeau.storage import Storage
 from flambeau.tensor import Tensor
-from flambeau.untyped_storage import UntypedStorage
+from flambeau.tensor.pickling import rebuild
+from flambeau.tensor.storage import Storage
+from flambeau.tensor.untyped_storage import UntypedStorage
 
 DTYPES = {
     "F64": dtypes.float64, "F32": dtypes.float32, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "C64": dtypes.complex64,

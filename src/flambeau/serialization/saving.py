@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import IO, Any, TypeAlias
 
-from flambeau import devices, dtypes, layouts
+from flambeau import devices, dtypes
 from flambeau.kernels import arrays
 from flambeau.random import Generator
 from flambeau.rng import get_state
@@ -26,9 +26,10 @@ from flambeau.serialization.locations import location_tag
 from flambeau.serialization.options import current
 from flambeau.serialization.versions import check_dill_version
 from flambeau.serialization.zip_writer import CHUNK, ZipWriter
-from flambeau.typed_storage import LEGACY_STORAGES, TypedStorage, storage_name
-from flambeau.typed_storage import typed as typed_bytes
-from flambeau.untyped_storage import UntypedStorage, flat_view
+from flambeau.tensor import layouts
+from flambeau.tensor.typed_storage import LEGACY_STORAGES, TypedStorage, storage_name
+from flambeau.tensor.typed_storage import typed as typed_bytes
+from flambeau.tensor.untyped_storage import UntypedStorage, flat_view
 
 DEFAULT_PROTOCOL = 2
 FILE_LIKE: TypeAlias = str | os.PathLike[str] | IO[bytes]

@@ -11,7 +11,7 @@ import threading
 from time import perf_counter
 from typing import Any
 
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 from flambeau.serialization.checksum import crc32, is_compiled
 
 CHUNK = 1 << 17  # bytes

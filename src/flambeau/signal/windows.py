@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from flambeau import dtypes, layouts
-from flambeau.factories import factory, made
-from flambeau.tensor import Tensor
-from flambeau.windows import cosines, hump, sampled, triangle
+from flambeau import dtypes
+from flambeau.tensor import Tensor, layouts
+from flambeau.tensor.factories import factory, made
+from flambeau.tensor.windows import cosines, hump, sampled, triangle
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import dtypes, import_only, layouts
+from flambeau import dtypes, import_only
 from flambeau.errors import refusal
 from flambeau.sparse import dispatch, masked, pointwise, products, reductions, shaping  # noqa: F401 - they declare the rules
 from flambeau.sparse.checking import as_sparse_gradcheck
@@ -17,8 +17,8 @@ from flambeau.sparse.products import sparse_addmm as addmm
 from flambeau.sparse.products import sparse_mm as mm
 from flambeau.sparse.reductions import log_softmax, softmax
 from flambeau.sparse.reductions import sparse_sum as sum
-from flambeau.tensor import Tensor
-from flambeau.typed_storage import OLD_NAME_OF, OLD_NAMES
+from flambeau.tensor import Tensor, layouts
+from flambeau.tensor.typed_storage import OLD_NAME_OF, OLD_NAMES
 
 __all__ = [
     "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "addmm", "as_sparse_gradcheck",

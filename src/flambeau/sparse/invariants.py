@@ -6,10 +6,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from flambeau import dtypes, layouts
+from flambeau import dtypes
 from flambeau.sparse.parts import BY_ROWS, OF_BLOCKS, Compressed
-from flambeau.tensor import Tensor
-from flambeau.typed_storage import OLD_NAME_OF
+from flambeau.tensor import Tensor, layouts
+from flambeau.tensor.typed_storage import OLD_NAME_OF
 
 
 class check_sparse_tensor_invariants:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import dtypes, layouts
+from flambeau import dtypes
 from flambeau.eager.overrides import overridable
-from flambeau.factories import as_tensor, device_of, dtype_of, shape_of, zeros
 from flambeau.sparse import history, invariants
 from flambeau.sparse.parts import BY_COLUMNS, BY_ROWS, KINDS, OF_BLOCKS, Compressed, Coo, Parts, SparseTensor, wrapped
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, layouts
+from flambeau.tensor.factories import as_tensor, device_of, dtype_of, shape_of, zeros
 
 
 @overridable

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import layouts
 from flambeau.autograd import modes
 from flambeau.eager.overrides import overridable
 from flambeau.ops import OPS
@@ -27,8 +26,8 @@ from flambeau.sparse.conversion import (
 )
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import KINDS, Coo, SparseTensor
-from flambeau.tensor import Tensor
-from flambeau.typed_storage import OLD_NAME_OF
+from flambeau.tensor import Tensor, layouts
+from flambeau.tensor.typed_storage import OLD_NAME_OF
 
 
 def _rows(x: SparseTensor) -> tuple[Tensor, Tensor, Tensor]:

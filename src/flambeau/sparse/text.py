@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import dtypes, layouts, printing
+from flambeau import dtypes
+from flambeau.tensor import layouts, printing
 
 NAMES = {
     layouts.sparse_coo: ("indices",),

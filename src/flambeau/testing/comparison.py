@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import as_tensor
-from flambeau.layouts import sparse_bsr, sparse_coo, sparse_csr, strided
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import as_tensor
+from flambeau.tensor.layouts import sparse_bsr, sparse_coo, sparse_csr, strided
 
 # rtol, atol. What is not here (integers, bool) must be equal.
 TOLERANCES = {

@@ -8,10 +8,10 @@ import warnings
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.factories import empty
 from flambeau.ops.complex import view_as_real
-from flambeau.random_factories import randint
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
+from flambeau.tensor.random_factories import randint
 
 
 def make_tensor(

@@ -9,7 +9,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:
     if name == "swap_tensors":
-        globals()[name] = found = import_module("flambeau.swapping").swap_tensors
+        globals()[name] = found = import_module("flambeau.tensor.swapping").swap_tensors
         return found
     if name.startswith("__") or find_spec(f"{__name__}.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

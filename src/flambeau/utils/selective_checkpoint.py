@@ -20,8 +20,8 @@ from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.kernels import arrays
 from flambeau.ops.overloads import OpOverload, overload
-from flambeau.storage import Storage
 from flambeau.tensor import Tensor
+from flambeau.tensor.storage import Storage
 from flambeau.tracing import names
 
 __all__ = ["SAC_IGNORED_OPS", "CheckpointPolicy", "SelectiveCheckpointContext", "create_selective_checkpoint_contexts"]

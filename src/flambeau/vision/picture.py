@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.interop import from_numpy
 from flambeau.tensor import Tensor
+from flambeau.tensor.interop import from_numpy
 
 
 class Picture:

@@ -35,9 +35,9 @@ from flambeau.distributed.checkpoint.planner_helpers import (
     _merge_delta_local_plans,
 )
 from flambeau.distributed.checkpoint.resharding import narrow_tensor_by_index
-from flambeau.factories import empty
 from flambeau.serialization import load, save
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
 
 __all__ = [
     "DefaultLoadPlanner",

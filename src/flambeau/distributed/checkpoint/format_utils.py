@@ -26,10 +26,10 @@ from flambeau.distributed.checkpoint.resharding import local_tensor, narrow_tens
 from flambeau.distributed.checkpoint.state_dict_loader import _load_state_dict
 from flambeau.distributed.checkpoint.state_dict_saver import _save_state_dict
 from flambeau.distributed.checkpoint.storage import StorageReader
-from flambeau.factories import empty
 from flambeau.futures import Future
 from flambeau.serialization import load, save
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
 
 __all__ = ["BroadcastingTorchSaveReader", "DynamicMetaLoadPlanner", "dcp_to_torch_save", "torch_save_to_dcp"]
 

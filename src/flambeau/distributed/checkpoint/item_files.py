@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import IO, Any
 
-from flambeau import devices, layouts
+from flambeau import devices
 from flambeau.distributed.checkpoint._extension import StreamTransformExtension
 from flambeau.distributed.checkpoint.places import SerializationFormat, _StorageInfo
 from flambeau.distributed.checkpoint.planner import SavePlanner, WriteItem, WriteItemType
 from flambeau.distributed.checkpoint.storage import WriteResult
 from flambeau.serialization import save
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, layouts
 
 
 @dataclass

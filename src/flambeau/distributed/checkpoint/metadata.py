@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
-from flambeau import dtypes, layouts
+from flambeau import dtypes
 from flambeau.distributed.checkpoint.stateful import StatefulT
 from flambeau.ops.formats import channels_last, contiguous_format, memory_format, preserve_format
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, layouts
 
 __all__ = [
     "BytesStorageMetadata",

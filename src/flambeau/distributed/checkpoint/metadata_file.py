@@ -15,12 +15,12 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from pickle import UnpicklingError
 from typing import Any
 
-from flambeau import dtypes, layouts
+from flambeau import dtypes
 from flambeau.distributed.checkpoint import metadata as kinds
 from flambeau.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 from flambeau.distributed.checkpoint.places import _StorageInfo, _StoragePrefix
 from flambeau.serialization import allowed, safe_pickle, saving
-from flambeau.tensor import Size
+from flambeau.tensor import Size, layouts
 
 PROTOCOL = 4
 PACKAGE = "torch.distributed.checkpoint"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import factories
 from flambeau.distributed.checkpoint._nested_dict import unflatten_state_dict
 from flambeau.distributed.checkpoint.metadata import STATE_DICT_TYPE, BytesStorageMetadata, TensorStorageMetadata
 from flambeau.distributed.checkpoint.planner import LoadPlanner
 from flambeau.distributed.checkpoint.resharding import is_dtensor
 from flambeau.distributed.checkpoint.state_dict_loader import _load_state_dict
 from flambeau.distributed.checkpoint.storage import StorageReader
+from flambeau.tensor import factories
 
 __all__ = ["load_sharded_optimizer_state_dict"]
 

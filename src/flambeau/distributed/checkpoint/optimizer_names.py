@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.factories import tensor, zeros_like
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import tensor, zeros_like
 
 STATE, GROUPS, PARAMS = "state", "param_groups", "params"
 ParamNames = dict[Tensor, list[str]]

@@ -25,8 +25,8 @@ from flambeau.distributed.checkpoint.resharding import (
     local_boxes,
     local_tensor,
 )
-from flambeau.factories import empty_like
 from flambeau.tensor import Size, Tensor
+from flambeau.tensor.factories import empty_like
 
 __all__ = ["create_read_items_for_chunk_list"]
 

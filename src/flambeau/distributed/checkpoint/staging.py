@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 from flambeau import devices
 from flambeau.distributed.checkpoint.metadata import STATE_DICT_TYPE
 from flambeau.distributed.checkpoint.resharding import is_dtensor, local_tensor
-from flambeau.factories import empty_like
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty_like
 
 __all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOptions"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.layouts import strided
 from flambeau.tensor import Tensor
+from flambeau.tensor.layouts import strided
 
 if TYPE_CHECKING:
     from flambeau.distributed.groups import ProcessGroup

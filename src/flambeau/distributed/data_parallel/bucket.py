@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket, views
-from flambeau.factories import zeros
-from flambeau.kernels import updates
+from flambeau.kernels.loops import updates
 from flambeau.ops.updates import gathered
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
 
 GATHER = gathered.kernel(())
 

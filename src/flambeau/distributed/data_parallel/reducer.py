@@ -32,8 +32,8 @@ from flambeau.distributed.data_parallel.complaints import came_twice, never_fini
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.distributed.data_parallel.unused import leaves_of
 from flambeau.errors import warn
-from flambeau.factories import tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import tensor
 
 CommHook = Callable[[GradBucket], Any]
 

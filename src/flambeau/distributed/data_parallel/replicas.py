@@ -16,9 +16,9 @@ from flambeau.autograd import modes
 from flambeau.distributed import options
 from flambeau.distributed.data_parallel.assignment import MEBIBYTE, assign_by_size
 from flambeau.distributed.data_parallel.grad_bucket import views
-from flambeau.factories import zeros
-from flambeau.interop import from_numpy
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
+from flambeau.tensor.interop import from_numpy
 
 AT_ONCE = 250 * MEBIBYTE  # bytes that are broadcast together
 

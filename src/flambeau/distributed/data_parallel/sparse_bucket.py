@@ -8,10 +8,10 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.distributed.data_parallel.bucket import Bucket
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.factories import empty, tensor, zeros
 from flambeau.ops.joining import cat
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty, tensor, zeros
 
 
 class SparseBucket(Bucket):

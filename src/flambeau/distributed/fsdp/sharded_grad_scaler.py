@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau import distributed as dist
-from flambeau import dtypes, factories
+from flambeau import dtypes
 from flambeau.amp.grad_scaler import GradScaler
 from flambeau.distributed.groups.process_group import ProcessGroup
 from flambeau.optim import Optimizer
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 __all__ = ["ShardedGradScaler"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import native
+from flambeau.kernels.native import native
 
 SLICE = 0.2  # seconds
 EAGER = 50e-6  # seconds of looking without a pause: a message that is under way arrives within them

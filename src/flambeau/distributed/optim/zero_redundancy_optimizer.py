@@ -19,9 +19,9 @@ from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import views
 from flambeau.distributed.data_parallel.moving import mapped
 from flambeau.distributed.optim.shares import shared_out
-from flambeau.factories import zeros
 from flambeau.optim import Optimizer
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
 
 __all__ = ["ZeroRedundancyOptimizer"]
 

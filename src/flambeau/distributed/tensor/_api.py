@@ -25,9 +25,9 @@ from flambeau.distributed.tensor.placement_types import Partial, Placement, Repl
 from flambeau.distributed.tensor.redistribute import cut
 from flambeau.dtypes import dtype as dtype_
 from flambeau.eager import overrides
-from flambeau.factories import empty, zeros
-from flambeau.storage import Storage
 from flambeau.tensor import Size, Tensor
+from flambeau.tensor.factories import empty, zeros
+from flambeau.tensor.storage import Storage
 
 
 class DTensor(Tensor):
@@ -174,7 +174,7 @@ class DTensor(Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        from flambeau import pickling
+        from flambeau.tensor import pickling
 
         spec, (_, mesh) = self._spec, self.device_mesh.__reduce__()
         placements = tuple(_written_down(p) for p in spec.placements)
@@ -267,7 +267,7 @@ class DTensor(Tensor):
     @staticmethod
     def _anywhere(found: bool, tensors: Sequence[DTensor]) -> bool:
         """Whether something was found on some rank of the meshes of these tensors."""
-        from flambeau.factories import tensor as tensor_of
+        from flambeau.tensor.factories import tensor as tensor_of
 
         for mesh in dict.fromkeys(x.device_mesh for x in tensors):
             flag = tensor_of([float(found)], device=mesh.device_type)

@@ -18,8 +18,8 @@ from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor.placement_types import Placement, Replicate
 from flambeau.distributed.tensor.redistribute import converted
 from flambeau.eager.overrides import DisableTorchFunction
-from flambeau.factories import empty
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
 
 _agreed: weakref.WeakSet[DeviceMesh] = weakref.WeakSet()
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau import factories, random_factories
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor._api import DTensor, made
 from flambeau.distributed.tensor.placement_types import Placement
-from flambeau.layouts import strided
+from flambeau.tensor import factories, random_factories
+from flambeau.tensor.layouts import strided
 
 Placements = Sequence[Placement] | None
 

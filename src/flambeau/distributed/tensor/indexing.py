@@ -12,7 +12,7 @@ import numpy as np
 from flambeau.distributed.tensor._api import DTensor
 from flambeau.eager.indexing import _as_tensor, _Described
 from flambeau.kernels import layout
-from flambeau.kernels.index_plan import FLAG, plan
+from flambeau.kernels.indexing.index_plan import FLAG, plan
 from flambeau.ops import OPS
 from flambeau.ops.indexing import as_index
 from flambeau.tensor import Tensor, wrap

@@ -1,4 +1,4 @@
-"""Which way attention may be computed, by PyTorch's names. One way of ours stands for several of them (kernels/attention.py), and is refused
+"""Which way attention may be computed, by PyTorch's names. One way of ours stands for several of them (kernels/templates/attention.py), and is refused
 where all of these are forbidden."""
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ import warnings
 from enum import IntEnum
 from typing import Any
 
-from flambeau import dtypes, factories
+from flambeau import dtypes
 from flambeau.nn import functional as F
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 __all__ = ["CausalBias", "CausalVariant", "causal_lower_right", "causal_upper_left"]
 

@@ -22,10 +22,10 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.autograd.function import Function, once_differentiable
-from flambeau.factories import zeros
 from flambeau.nn import functional as F
 from flambeau.ops.joining import cat
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
 
 
 class SyncBatchNorm(Function):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from flambeau.factories import empty
 from flambeau.nn import functional as F
 from flambeau.nn import init as initial
 from flambeau.nn.modules.module import Module
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
+from flambeau.tensor.parameter import Parameter
 
 __all__ = [
     "CELU",

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Self
 
-from flambeau.legacy import typename
 from flambeau.nn.modules.module import Module, _addindent
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.legacy import typename
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flambeau.factories import empty
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import UninitializedParameter
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import errors
-from flambeau.legacy import typename
 from flambeau.nn.modules import error_context, hooks, registry, watched  # noqa: F401  modules are on time lines because of the last
 from flambeau.nn.modules.hooks import (  # noqa: F401  where PyTorch's programs look for them
     _global_backward_hooks,
@@ -45,8 +44,9 @@ from flambeau.nn.modules.registry import Registry
 from flambeau.nn.modules.state import _EXTRA_STATE_KEY_SUFFIX, State, _IncompatibleKeys  # noqa: F401
 from flambeau.nn.modules.walking import Walks
 from flambeau.nn.parameter import Buffer
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.legacy import typename
+from flambeau.tensor.parameter import Parameter
 
 __all__ = [
     "Module", "register_module_backward_hook", "register_module_buffer_registration_hook", "register_module_forward_hook",

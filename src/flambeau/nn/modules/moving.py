@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
-from flambeau import __future__, devices, dtypes, factories
+from flambeau import __future__, devices, dtypes
 from flambeau.autograd import modes
 from flambeau.ops.copying import parse_to
-from flambeau.parameter import Parameter
-from flambeau.queries import _has_compatible_shallow_copy_type
-from flambeau.swapping import swap_tensors
-from flambeau.tensor import DISPATCHED, Tensor
+from flambeau.tensor import DISPATCHED, Tensor, factories
+from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.queries import _has_compatible_shallow_copy_type
+from flambeau.tensor.swapping import swap_tensors
 
 
 class Moves:

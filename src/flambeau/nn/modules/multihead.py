@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.factories import empty
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.linear import NonDynamicallyQuantizableLinear
 from flambeau.nn.modules.module import Module
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["MultiheadAttention"]
 

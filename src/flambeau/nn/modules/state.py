@@ -12,9 +12,9 @@ from flambeau.autograd import modes
 from flambeau.autograd.node import RemovableHandle
 from flambeau.nn.modules.hooks import _WrappedHook
 from flambeau.nn.parameter import is_lazy
-from flambeau.parameter import Parameter
-from flambeau.swapping import swap_tensors
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.swapping import swap_tensors
 
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 

@@ -15,7 +15,6 @@ from typing import Any
 from flambeau import errors, settings
 from flambeau.autograd import modes
 from flambeau.autograd.modes import is_grad_enabled
-from flambeau.factories import full
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.activation import GELU, ReLU
@@ -27,6 +26,7 @@ from flambeau.nn.modules.multihead import MultiheadAttention
 from flambeau.nn.modules.normalization import LayerNorm
 from flambeau.ops.multihead import canonical_mask
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import full
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]
 Activation = str | Callable[[Tensor], Tensor]

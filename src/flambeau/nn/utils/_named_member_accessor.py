@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau.nn.modules.module import Module
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 
 class _Missing:
@@ -30,7 +30,7 @@ def swap_tensor(module: Module, name: str, tensor: Tensor, allow_missing: bool =
     if tensor is not _MISSING and tensor is not None and not isinstance(tensor, Tensor):
         raise TypeError(f"{tensor} is not an instance of torch.Tensor")
     if "." in name or not name:
-        raise KeyError(f'tensor name can\'t be empty, and can\'t contain ".", found {name!r}: a path is for a NamedMemberAccessor')
+        raise KeyError(f"tensor name can't be empty, and can't contain \".\", found {name!r}: a path is for a NamedMemberAccessor")
     home: dict[str, Any] = next((home for home in (module._parameters, module._buffers) if name in home), vars(module))
     before: Any = home.get(name, _MISSING)
     if home is vars(module):

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from types import GeneratorType
 from typing import Any
 
-from flambeau import factories
 from flambeau.autograd import modes
 from flambeau.eager import bind, updates
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from flambeau import factories
-from flambeau.parameter import Parameter
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
 

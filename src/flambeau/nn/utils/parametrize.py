@@ -15,8 +15,8 @@ from typing import Any
 from flambeau.autograd import modes
 from flambeau.nn.modules.container import ModuleDict, ModuleList
 from flambeau.nn.modules.module import Module
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",

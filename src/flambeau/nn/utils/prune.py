@@ -11,12 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from flambeau import factories, random_factories
 from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.convert_parameters import parameters_to_vector
 from flambeau.ops.formats import contiguous_format
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories, random_factories
 
 
 class BasePruningMethod(ABC):

@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from flambeau import dtypes, factories, ranges
+from flambeau import dtypes
 from flambeau.eager import bind
 from flambeau.ops.formats import contiguous_format
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories, ranges
 
 __all__ = [
     "PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence",

@@ -11,8 +11,8 @@ from flambeau.autograd import modes
 from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.weight_norm import check_free, numbers_of
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["SpectralNorm", "SpectralNormLoadStateDictPreHook", "SpectralNormStateDictHook", "remove_spectral_norm", "spectral_norm"]
 

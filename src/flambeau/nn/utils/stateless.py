@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau.nn.modules.module import Module
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["functional_call"]
 

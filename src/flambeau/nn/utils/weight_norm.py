@@ -8,8 +8,8 @@ from typing import Any
 from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import is_lazy
-from flambeau.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.parameter import Parameter
 
 __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
 

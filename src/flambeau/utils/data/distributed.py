@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from flambeau import errors
-from flambeau.random_factories import randperm
 from flambeau.rng import Generator
+from flambeau.tensor.random_factories import randperm
 from flambeau.utils.data.dataset import Dataset
 from flambeau.utils.data.sampler import Sampler
 

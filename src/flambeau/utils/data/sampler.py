@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import as_tensor, empty
-from flambeau.random_factories import randint, randperm
 from flambeau.rng import Generator, default_generator
+from flambeau.tensor.factories import as_tensor, empty
+from flambeau.tensor.random_factories import randint, randperm
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]
 

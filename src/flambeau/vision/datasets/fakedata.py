@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.random_factories import randint, randn
 from flambeau.rng import Generator
+from flambeau.tensor.random_factories import randint, randn
 from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.transforms.functional import to_pil_image
 

@@ -6,9 +6,9 @@ import math
 
 from flambeau import dtypes
 from flambeau.autograd.modes import no_grad
-from flambeau.factories import as_tensor
 from flambeau.ops.joining import stack
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import as_tensor
 
 
 def box_area(boxes: Tensor) -> Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.factories import ones, zeros
 from flambeau.nn.modules.activation import ReLU
 from flambeau.nn.modules.batchnorm import BatchNorm2d
 from flambeau.nn.modules.container import Sequential
 from flambeau.nn.modules.conv import Conv2d
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import ones, zeros
 
 
 class FrozenBatchNorm2d(Module):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.kernels import sampling
+from flambeau.kernels.random import sampling
 from flambeau.nn.modules.module import Module
 from flambeau.random import default_generator
 

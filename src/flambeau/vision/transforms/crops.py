@@ -7,8 +7,8 @@ from numbers import Number
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.factories import empty, tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty, tensor
 from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Transform, chance, size_pair, uniform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, interpolation_mode

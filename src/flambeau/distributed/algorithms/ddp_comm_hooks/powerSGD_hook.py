@@ -19,12 +19,12 @@ from flambeau import dtypes, linalg
 from flambeau.distributed.algorithms.ddp_comm_hooks.default_hooks import _allreduce_fut
 from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.factories import empty, zeros
 from flambeau.futures import Future
 from flambeau.ops.joining import cat, stack
-from flambeau.random_factories import randn
 from flambeau.rng import fork_rng, manual_seed
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty, zeros
+from flambeau.tensor.random_factories import randn
 
 __all__ = ["PowerSGDState", "batched_powerSGD_hook", "powerSGD_hook"]
 

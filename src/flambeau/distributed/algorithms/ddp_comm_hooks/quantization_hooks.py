@@ -7,10 +7,10 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.factories import zeros, zeros_like
 from flambeau.futures import Future
 from flambeau.ops.joining import cat, stack
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros, zeros_like
 
 LEVELS = 255
 

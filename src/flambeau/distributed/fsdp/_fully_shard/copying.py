@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.kernels import updates
+from flambeau.kernels.loops import updates
 from flambeau.ops.updates import gathered
 
 COPY = gathered.kernel(())

@@ -16,8 +16,8 @@ from flambeau.distributed.fsdp._fully_shard.copying import copied, flat
 from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
 from flambeau.distributed.fsdp._fully_shard.policies import AllGather
 from flambeau.distributed.fsdp._fully_shard.sharded_param import ShardedParam
-from flambeau.factories import empty
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import empty
 
 
 class Gathering:

@@ -23,10 +23,10 @@ from flambeau.distributed.fsdp._fully_shard.sharded_param import ShardedParam
 from flambeau.distributed.tensor import Shard
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
-from flambeau.factories import zeros
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
 
 state = modes.state
 

@@ -9,10 +9,9 @@ from typing import Any
 from warnings import warn
 
 from flambeau import distributed as dist
-from flambeau import factories
 from flambeau.dtypes import promote_types
 from flambeau.eager import bind
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 
 def clip(divided: Sequence[Any], whole: Sequence[Any], max_norm: float, norm_type: float, group: Any, device: Any, rank: int) -> Tensor:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from flambeau import factories
 from flambeau.distributed.fsdp._fully_shard.collectives import DefaultReduceScatter
 from flambeau.distributed.fsdp._fully_shard.param_group import ParamGroup, Stage
 from flambeau.distributed.fsdp._fully_shard.releasing import Region
 from flambeau.distributed.fsdp.api import BackwardPrefetch
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 if TYPE_CHECKING:
     from flambeau.distributed.fsdp._wrapped.unit import Unit

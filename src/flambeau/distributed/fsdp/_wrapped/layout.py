@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau import factories
 from flambeau.autograd.function import Function
 from flambeau.distributed.fsdp._wrapped.ignored import own_modules
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Size, Tensor
+from flambeau.tensor import Size, Tensor, factories
 
 ALIGNMENT = 16  # bytes
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flambeau import distributed as dist
-from flambeau import factories
 from flambeau.autograd.modes import no_grad
 from flambeau.distributed.checkpoint.whole_tensors import broadcast_like
 from flambeau.distributed.fsdp._wrapped.ignored import is_wrapper
@@ -22,7 +21,7 @@ from flambeau.distributed.fsdp._wrapped.state_dicts import _on_cpu
 from flambeau.distributed.fsdp._wrapped.unit import Unit
 from flambeau.distributed.tensor import DTensor
 from flambeau.nn.modules.module import Module
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 STATE, GROUPS, PARAMS = "state", "param_groups", "params"
 State = dict[str, Any]

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau import factories
 from flambeau.autograd import modes
 from flambeau.autograd.modes import no_grad
 from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
@@ -26,7 +25,7 @@ from flambeau.distributed.fsdp._wrapped.layout import Apart, Layout, Place
 from flambeau.distributed.tensor import DTensor
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 FLAT_PARAM = "_flat_param"
 

@@ -8,10 +8,9 @@ from typing import Any
 from warnings import warn
 
 from flambeau import distributed as dist
-from flambeau import factories
 from flambeau.autograd.modes import no_grad
 from flambeau.distributed.fsdp._wrapped.unit import Unit
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, factories
 
 
 def check(wrapper: Any, writeback: bool, rank0_only: bool, offload_to_cpu: bool, with_grads: bool) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.factories import full, ones, tensor
 from flambeau.nn import functional as F
 from flambeau.ops.joining import cat
-from flambeau.ranges import linspace
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import full, ones, tensor
+from flambeau.tensor.ranges import linspace
 from flambeau.vision.picture import pillow
 from flambeau.vision.transforms.functional.images import (
     InterpolationMode,

@@ -7,15 +7,15 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.ao.nn.quantized.dynamic.rnn import pack_weight_bias
 from flambeau.ao.quantization.observer import quantize_weight, weight_observer
-from flambeau.factories import zeros
 from flambeau.nn.modules import rnn as float_rnn
 from flambeau.nn.modules.module import Module
 from flambeau.ops import quantized
-from flambeau.packed_weights import linear_unpack
-from flambeau.quantized_tensor import quantize_per_tensor
-from flambeau.random_factories import randn
-from flambeau.script_object import ScriptObject
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
+from flambeau.tensor.packed_weights import linear_unpack
+from flambeau.tensor.quantized import quantize_per_tensor
+from flambeau.tensor.random_factories import randn
+from flambeau.tensor.script_object import ScriptObject
 
 NAMES = ("ih", "hh")
 

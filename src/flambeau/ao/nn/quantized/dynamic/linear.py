@@ -7,12 +7,12 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.ao.nn.quantized.packed import LinearPackedParams
 from flambeau.ao.quantization.observer import quantize_weight, weight_observer
-from flambeau.factories import tensor, zeros
 from flambeau.nn.modules.linear import Linear as Float
 from flambeau.nn.modules.linear import NonDynamicallyQuantizableLinear
 from flambeau.nn.modules.module import Module
-from flambeau.quantized_tensor import quantize_per_tensor
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import tensor, zeros
+from flambeau.tensor.quantized import quantize_per_tensor
 
 
 class Linear(Module):

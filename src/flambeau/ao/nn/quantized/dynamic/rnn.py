@@ -8,17 +8,17 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.ao.quantization.observer import quantize_weight, weight_observer
-from flambeau.factories import zeros
 from flambeau.nn.modules import rnn as float_rnn
 from flambeau.nn.modules.container import ModuleList
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.ops import quantized
-from flambeau.packed_weights import cell_params, linear_prepack, linear_prepack_fp16
-from flambeau.quantized_tensor import QuantizedTensor, quantize_per_tensor
-from flambeau.random_factories import randn
-from flambeau.script_object import ScriptObject
 from flambeau.tensor import Tensor
+from flambeau.tensor.factories import zeros
+from flambeau.tensor.packed_weights import cell_params, linear_prepack, linear_prepack_fp16
+from flambeau.tensor.quantized import QuantizedTensor, quantize_per_tensor
+from flambeau.tensor.random_factories import randn
+from flambeau.tensor.script_object import ScriptObject
 
 
 class PackedParameter(Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau.random_factories import randperm
 from flambeau.rng import Generator
+from flambeau.tensor.random_factories import randperm
 from flambeau.utils.data.distributed import DistributedSampler
 
 __all__ = ["ElasticDistributedSampler"]

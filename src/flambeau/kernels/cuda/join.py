@@ -1,0 +1,75 @@
+"""Arrays put side by side on a GPU in one launch: cat and stack.
+
+Cut before the dimension along which they are joined, every array is rows one after another, and a row of the result is a row of each. So a
+thread moves one unit of a row, the largest that all rows and addresses are whole multiples of.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from flambeau.kernels import arrays
+from flambeau.kernels.cuda.launch import compiled, where_it_is
+from flambeau.kernels.language.print_cuda import PREAMBLE, THREADS
+
+MOST = 64  # arrays of one launch: their description is handed over with it
+UNITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "Pack<uint64_t, 2>"}
+
+
+@where_it_is(0)
+def join(out, pieces, dim: int) -> bool:
+    """Write the pieces one after another along `dim` of `out`, which they fill. False where `out` is neither row-major nor channels last."""
+    if not out.flags.c_contiguous:
+        order = (0, *range(2, out.ndim), 1)
+        turned = out.transpose(order) if out.ndim > 3 else out
+        if not turned.flags.c_contiguous or pieces[0].ndim != out.ndim:
+            return False
+        return join(turned, [a.transpose(order) for a in pieces], order.index(dim))
+    if not out.size:
+        return True
+    outer, size = math.prod(out.shape[:dim]), out.itemsize
+    pieces = [arrays.contiguous(a) for a in pieces if a.size]
+    rows = tuple([a.size // outer * size for a in pieces])
+    width, start, device = sum(rows), 0, out.data.device_id
+    for first in range(0, len(pieces), MOST):
+        some, own = pieces[first : first + MOST], rows[first : first + MOST]
+        address = out.data.ptr + start
+        sources = [a.data.ptr for a in some]
+        unit = math.gcd(16, address, width, *sources, *own)
+        wide = outer * width // unit >= 2**31
+        kernel = compiled(print_join, "fl_join", device, unit, wide)
+        threads = outer * max(own) // unit
+        parts = _parts(own, unit).copy()
+        parts[: len(some)] = sources
+        grid = ((threads + THREADS - 1) // THREADS, len(some))
+        kernel(grid, (THREADS,), (address, outer, width // unit, parts.view(f"V{parts.nbytes}")))
+        start += sum(own)
+    return True
+
+
+@lru_cache(1024)
+def _parts(rows: tuple[int, ...], unit: int) -> np.ndarray:
+    """The struct Parts but for the addresses: where each row begins in a row of the result, and how long it is, in units."""
+    fields = np.zeros(3 * MOST, np.int64)
+    fields[MOST : MOST + len(rows)] = np.cumsum((0, *rows[:-1])) // unit
+    fields[2 * MOST : 2 * MOST + len(rows)] = np.array(rows) // unit
+    return fields
+
+
+def print_join(unit: int, wide: bool) -> str:
+    """The CUDA C++ that moves units of so many bytes."""
+    index = "uint64_t" if wide else "uint32_t"
+    return f"""{PREAMBLE}
+typedef {UNITS[unit]} Unit;
+struct Parts {{ const Unit *source[{MOST}]; long long start[{MOST}], row[{MOST}]; }};
+extern "C" __global__ void __launch_bounds__({THREADS})
+fl_join(Unit *out, long long outer, long long width, const __grid_constant__ Parts g) {{
+    const long long me = (long long)blockIdx.x * {THREADS} + threadIdx.x, row = g.row[blockIdx.y];
+    if (me >= outer * row) return;
+    const {index} o = ({index})me / ({index})row;
+    out[(long long)o * width + g.start[blockIdx.y] + (me - (long long)o * row)] = g.source[blockIdx.y][me];
+}}
+"""

@@ -1,0 +1,420 @@
+"""Random numbers on a GPU: Philox, a generator without memory.
+
+A stream is a seed and an offset. Thread t of a launch encrypts the counters (offset / 4, t), (offset / 4 + 1, t), ... with the seed as key
+and gets four words each time; afterwards the offset moves on by what was used. The same words go to the same elements as in PyTorch on a
+GPU with as many multiprocessors, so uniform and normal numbers agree with it.
+
+J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+import math
+from _thread import RLock
+from functools import lru_cache
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import Device, runtime
+
+from flambeau import devices, dtypes
+from flambeau.kernels import arrays
+from flambeau.kernels.cuda.launch import compiled, strided
+from flambeau.kernels.language import print_cuda
+from flambeau.kernels.language.print_cuda import THREADS
+from flambeau.kernels.random import sampling
+from flambeau.random import DEFAULT_SEED, _checked_seed
+from flambeau.random import Generator as CpuGenerator
+from flambeau.random import default_generator as cpu_generator
+
+
+class Generator(CpuGenerator):
+    """A stream on a GPU: `seed` and `offset`, which counts in steps of 4."""
+
+    def __init__(self, device: Any = "cuda"):
+        found = devices.device(device)
+        self.device = devices.device("cuda", runtime.getDevice() if found.index is None else found.index)
+        self.lock = RLock()
+        self.manual_seed(DEFAULT_SEED)
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the stream of `seed` and return self."""
+        self._seed = _checked_seed(seed)
+        self.offset = 0
+        return self
+
+    def take(self, count: int) -> int:
+        """Move on by `count`, a multiple of 4, and return where the stream stood."""
+        with self.lock:
+            before = self.offset
+            self.offset += count
+        return before
+
+    def get_offset(self) -> int:
+        """How much of the stream has been used."""
+        return self.offset
+
+    def set_offset(self, offset: int) -> Generator:
+        """Continue at another place of the stream."""
+        if offset % 4:
+            raise RuntimeError(f"offset must be a multiple of 4, but got {offset}")
+        self.offset = int(offset)
+        return self
+
+    def get_state_bytes(self) -> np.ndarray:
+        """Seed and offset, in PyTorch's own format. -> (16,) uint8"""
+        return np.frombuffer(np.array([self._seed, self.offset], np.uint64).tobytes(), np.uint8).copy()
+
+    def set_state_bytes(self, state: np.ndarray) -> Generator:
+        """Continue where the generator that gave `state` stood."""
+        if state.size != 16:
+            raise RuntimeError(f"RNG state is wrong size: that of a generator on a GPU has 16 bytes, but this one has {state.size}")
+        seed, offset = np.frombuffer(np.ascontiguousarray(state).tobytes(), np.uint64)
+        self._seed, self.offset = int(seed), int(offset)
+        return self
+
+
+# -- one stream per GPU --------------------------------------------------------------------------------------------------
+
+_generators: dict[int, Generator] = {}
+_seed_of_new: int | None = None  # what manual_seed_all said, for devices that have not drawn yet
+
+
+def default_generator(device: devices.device) -> Generator:
+    """The stream of a GPU; seeded as the CPU's was when it is first asked for."""
+    index = runtime.getDevice() if device.index is None else device.index
+    found = _generators.get(index)
+    if found is None:
+        found = _generators[index] = Generator(devices.device("cuda", index))
+        found.manual_seed(cpu_generator.initial_seed() if _seed_of_new is None else _seed_of_new)
+    return found
+
+
+def manual_seed_all(seed: int) -> None:
+    """Start the stream of `seed` on every GPU."""
+    global _seed_of_new
+    _seed_of_new = int(seed)
+    for generator in _generators.values():
+        generator.manual_seed(seed)
+
+
+# -- distributions -------------------------------------------------------------------------------------------------------
+
+# What one random value becomes: "unit" lies in (0, 1], "normal" is Gaussian; T is the type of the computation, a and b are parameters.
+FORMULAS = {
+    "uniform": ("unit", "x * (b - a) + a"),
+    "normal": ("normal", "x * b + a"),
+    "log_normal": ("normal", "exp(x * b + a)"),
+    "exponential": ("unit", "-(x == 1 ? -TINY : log(x)) / a"),  # never 0, so that it can be divided by
+    "cauchy": ("unit", "a + b * tan((T)3.141592653589793 * (x - (T)0.5))"),
+    "geometric": ("unit", "ceil(log(x) / a)"),
+    "bernoulli": ("unit", "x <= a"),
+}
+
+
+def draw(kind: str, generator: Generator, shape, dtype: np.dtype, device: devices.device, **parameters):
+    """A fresh contiguous array of samples: `kind` and its parameters are those of a function of `sampling.py`."""
+    parameters.pop("contiguous", None)
+    dtype = np.dtype(dtype)
+    with Device(device.index):
+        if dtype.kind == "c":
+            return _complex(kind, generator, shape, dtype, device, parameters)
+        if kind == "randint":
+            return _integers(generator, shape, dtype, parameters["low"], parameters["high"])
+        if kind == "random_full":
+            return _all_integers(generator, shape, dtype)
+        if any(isinstance(p, cupy.ndarray) for p in parameters.values()):
+            return _elementwise(kind, generator, shape, dtype, device, parameters)
+        return _sampled(kind, generator, shape, dtype, *_checked(kind, dtype, tuple(parameters.items())))
+
+
+@lru_cache(256)
+def _checked(kind: str, dtype: np.dtype, parameters: tuple) -> tuple[float, float]:
+    """(a, b) of a formula, after the checks that the CPU's sampler makes: it is asked for one sample, of a stream nobody else sees."""
+    p = dict(parameters)
+    getattr(sampling, kind)(CpuGenerator(), (1,), dtype=dtype, **p)
+    if kind == "uniform":
+        return p.get("low", 0.0), p.get("high", 1.0)
+    if kind == "geometric":
+        return math.log1p(-p["p"]), 0.0
+    first, second = {"normal": (0.0, 1.0), "log_normal": (1.0, 2.0), "cauchy": (0.0, 1.0)}.get(kind, (1.0, 0.0))
+    given = [float(p[name]) for name in ("mean", "lambd", "median", "p") if name in p]
+    return given[0] if given else first, float(p.get("std", p.get("sigma", second)))
+
+
+def _sampled(kind: str, generator: Generator, shape, dtype: np.dtype, a: float, b: float):
+    out = cupy.empty(shape, dtype)
+    compute = "float32" if dtype.itemsize <= 4 and dtype.kind not in "iu" else "float64"
+    _fill(generator, out, *FORMULAS[kind], compute, a, b, kind == "uniform")
+    return out
+
+
+def _complex(kind: str, generator: Generator, shape, dtype: np.dtype, device, parameters: dict):
+    """Real and imaginary parts are drawn alike; normal ones share the variance."""
+    if kind == "normal":
+        parameters["std"] = parameters.get("std", 1.0) / math.sqrt(2)
+    real = np.dtype(np.float32 if dtype == np.complex64 else np.float64)
+    return draw(kind, generator, (*shape, 2), real, device, **parameters).view(dtype)[..., 0]
+
+
+def _elementwise(kind: str, generator: Generator, shape, dtype: np.dtype, device, parameters: dict):
+    """Parameters that are arrays: standard samples, scaled and shifted."""
+    single = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    wide = {n: arrays.cast(p, single) if isinstance(p, cupy.ndarray) else p for n, p in parameters.items()}
+    if kind == "bernoulli":
+        given, p = parameters["p"], wide["p"]
+        if dtypes.OF_NUMPY[given.dtype].category != dtypes.FLOAT:
+            raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {given.dtype.name}")
+        if p.size and not bool(((p >= 0) & (p <= 1)).all()):
+            raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {float(p.min())} to {float(p.max())}")
+        found = _sampled("uniform", generator, shape, single, 0.0, 1.0) < wide["p"]
+    elif kind == "normal":
+        std = wide.get("std", 1.0)
+        if isinstance(std, cupy.ndarray) and bool((std < 0).any()):
+            raise RuntimeError(f"normal: every standard deviation must be 0 or more, but the smallest is {float(std.min())}")
+        found = _sampled("normal", generator, shape, single, 0.0, 1.0) * std + wide.get("mean", 0.0)
+    else:
+        raise NotImplementedError(f"{kind}: parameters that are tensors are not supported on a GPU")
+    return arrays.cast(arrays.contiguous(found), dtype)
+
+
+def _integers(generator: Generator, shape, dtype: np.dtype, low: int, high: int | None):
+    if high is None and low == -(2**63):
+        return _words(generator, shape, dtype, 0, 0, 64)
+    low, span = sampling._integer_range(dtype, low, high)
+    return _words(generator, shape, dtype, low, span, 64 if span >= 2**28 else 32)
+
+
+def _all_integers(generator: Generator, shape, dtype: np.dtype):
+    _, largest, digits = sampling._integer_limits(dtype)
+    span = (2**digits if digits else int(largest)) + 1
+    return _words(generator, shape, dtype, 0, span, 64 if dtype.itemsize == 8 else 32)
+
+
+def _words(generator: Generator, shape, dtype: np.dtype, low: int, span: int, bits: int):
+    """low + word % span as `dtype`; a span of 0 stands for all words."""
+    out = cupy.empty(shape, dtype)
+    a, b = np.uint64(low % 2**64), np.uint64(span % 2**64)
+    _fill(generator, out, f"word{bits}", "(int64_t)((b ? x % b : x) + a)", "int64", a, b)
+    return out
+
+
+def permutation(generator: Generator, n: int, dtype: np.dtype, device: devices.device):
+    """0 to n - 1 in random order: the order that sorts random words. -> (n,)"""
+    sampling._check_permutation(n, np.dtype(dtype))
+    with Device(device.index):
+        order = cupy.argsort(_words(generator, (n,), np.dtype(np.int64), 0, 0, 64))
+        return arrays.cast(order, np.dtype(dtype))
+
+
+def multinomial(generator: Generator, weights, num_samples: int, replacement: bool):
+    """Category numbers drawn with the given weights. (rows, categories) -> (rows, num_samples) int64; also (C,) -> (S,)"""
+    with Device(weights.data.device_id):
+        sampling._check_multinomial(arrays.to_device(weights, devices.cpu), num_samples, replacement)
+        wide = arrays.cast(weights, np.dtype(np.float64 if weights.dtype == np.float64 else np.float32))
+        rows = cupy.ascontiguousarray(wide).reshape(-1, weights.shape[-1])
+        if replacement and num_samples > 1:
+            chosen = _by_inversion(generator, rows, num_samples)
+        else:
+            race = rows / _sampled("exponential", generator, rows.shape, rows.dtype, 1.0, 0.0)  # see sampling.multinomial
+            chosen = race.argmax(-1)[:, None] if num_samples == 1 else cupy.argsort(-race, axis=-1)[:, :num_samples]
+        return cupy.ascontiguousarray(chosen.reshape(*weights.shape[:-1], num_samples))
+
+
+def _by_inversion(generator: Generator, rows, num_samples: int):
+    """For each uniform u the first category whose cumulative probability reaches u. (R, C) -> (R, S)"""
+    count, categories = rows.shape
+    cumulative = rows.astype(np.float64).cumsum(axis=-1)
+    cumulative /= cumulative[:, -1:].copy()
+    cumulative[:, -1] = 1
+    u = 1 - _sampled("uniform", generator, (count, num_samples), np.dtype(np.float64), 0.0, 1.0)  # in (0, 1]
+    shift = cupy.arange(count)[:, None]  # one search for all rows: row r occupies the numbers from r to r + 1
+    found = cupy.searchsorted((cumulative + shift).ravel(), (u + shift).ravel()).reshape(count, num_samples)
+    return cupy.clip(found - shift * categories, 0, categories - 1)
+
+
+def poisson(generator: Generator, rates):
+    """A Poisson number for each rate."""
+    with Device(rates.data.device_id):
+        drawn = _cupys(generator, rates.size).poisson(rates.astype(np.float64), rates.shape)
+        return arrays.cast(drawn.astype(np.float64), rates.dtype)
+
+
+def binomial(generator: Generator, count, prob):
+    """How many of `count` trials succeed, each with probability `prob`."""
+    with Device(count.data.device_id):
+        trials, p = cupy.broadcast_arrays(count.astype(np.int64), prob.astype(np.float64))
+        drawn = _cupys(generator, trials.size).binomial(cupy.ascontiguousarray(trials), cupy.ascontiguousarray(p), trials.shape)
+        return arrays.cast(drawn.astype(np.float64), count.dtype)
+
+
+def gamma(generator: Generator, shape):
+    """A gamma number of scale 1 for each shape parameter. -> float64"""
+    with Device(shape.data.device_id):
+        return _cupys(generator, shape.size).standard_gamma(cupy.ascontiguousarray(shape.astype(np.float64)), shape.shape)
+
+
+def _cupys(generator: Generator, count: int):
+    """A generator of CuPy's, for distributions that are found by rejection; it starts where ours stands."""
+    offset = generator.take((count + 3) // 4 * 4)
+    return cupy.random.Generator(cupy.random.Philox4x3210((generator.initial_seed() ^ (offset * 0x9E3779B97F4A7C15)) % 2**63))
+
+
+# -- kernels -------------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(None)
+def _most_blocks(device: int) -> int:
+    """How many blocks PyTorch would launch at most."""
+    attributes = Device(device).attributes
+    return attributes["MultiProcessorCount"] * (attributes["MaxThreadsPerMultiProcessor"] // THREADS)
+
+
+def _fill(generator: Generator, out, source: str, formula: str, compute: str, a, b, wraps: bool = False) -> None:
+    """Compile and launch: every thread computes some values a turn, a grid's width apart."""
+    n, dtype = out.size, dtypes.OF_NUMPY[out.dtype].name
+    if not n:
+        return
+    name = f"fl_random_{source}_{dtype}"
+    kernel = compiled(print_random, name, out.data.device_id, name, source, formula, compute, dtype, wraps)
+    blocks, seed, counter = _turned(generator, n, _per_turn(source, compute), out.data.device_id)
+    kernel((blocks,), (THREADS,), (out.data.ptr, n, seed, counter, a, b))
+
+
+def dropout(generator: Generator, x, keep: float, scale: float):
+    """(x * scale where a number drawn for it is at most `keep`, else x * 0; which those are), from a dense array, in the order of its memory.
+
+    The numbers are those that draw("bernoulli") takes for as many elements.
+    """
+    n, dtype, device = x.size, dtypes.OF_NUMPY[x.dtype].name, x.data.device_id
+    with Device(device):
+        out = strided(x.shape, x.strides, x.dtype)
+        kept = strided(x.shape, tuple([s // x.itemsize for s in x.strides]), np.dtype(bool))
+        if n:
+            compute = "float32" if x.dtype.itemsize <= 4 else "float64"
+            kernel = compiled(print_dropout, "fl_dropout", device, "fl_dropout", compute, dtype)
+            blocks, seed, counter = _turned(generator, n, _per_turn("unit", compute), device)
+            rounded = float(np.asarray(scale).astype(x.dtype))  # as the noise is that other forms multiply by
+            kernel((blocks,), (THREADS,), (out.data.ptr, kept.data.ptr, x.data.ptr, n, seed, counter, float(keep), rounded))
+    return out, kept
+
+
+def _turned(generator: Generator, n: int, per_turn: int, device: int) -> tuple[int, np.uint64, np.uint64]:
+    """(blocks, seed, counter) for n values, by which the stream moves on."""
+    blocks = min((n + THREADS - 1) // THREADS, _most_blocks(device))
+    turns = (n - 1) // (THREADS * blocks * per_turn) + 1
+    offset = generator.take(turns * 4)
+    return blocks, np.uint64(generator.initial_seed()), np.uint64(offset // 4)
+
+
+def _per_turn(source: str, compute: str) -> int:
+    """How many values the four words of one encryption give."""
+    return 4 if source == "word32" or compute == "float32" else 2
+
+
+def print_random(name: str, source: str, formula: str, compute: str, out: str, wraps: bool) -> str:
+    """The CUDA C++ that fills memory with one distribution.
+
+    wraps   whether the upper end, b, belongs to the lower one, a: the words give (0, 1], a uniform number lies in [a, b)
+    """
+    printer = print_cuda.printer(compute)
+    words = source.startswith("word")
+    values = source if words else f"{source}_{printer.compute}"
+    count = _per_turn(source, compute)
+    kind, number = ("uint64_t", "uint64_t") if words else (printer.compute, "double")
+    stored = printer.stored(out, "value", "T")
+    end = f"if (result == {printer.stored(out, 'b', 'T')}) result = {printer.stored(out, 'a', 'T')};" if wraps else ""
+    storage = print_cuda.TYPES[out][1]
+    return (
+        print_cuda.PREAMBLE
+        + PHILOX
+        + f"""
+extern "C" __global__ void __launch_bounds__({THREADS})
+{name}({storage} *out, long long n, uint64_t seed, uint64_t counter, {number} a_given, {number} b_given) {{
+    typedef {kind} T;
+    const T a = (T)a_given, b = (T)b_given, TINY = (T)(sizeof(T) == 4 ? 5.9604645e-8 : 1.1102230246251565e-16);
+    const uint64_t me = (uint64_t)blockIdx.x * {THREADS} + threadIdx.x, width = (uint64_t)gridDim.x * {THREADS};
+    for (uint64_t first = me; first < n; first += {count} * width, counter++) {{
+        T drawn[{count}];
+        {values}(philox(counter, me, seed), drawn);
+        for (int i = 0; i < {count}; i++) {{
+            const uint64_t here = first + i * width;
+            if (here >= n) break;
+            const T x = drawn[i];
+            const auto value = {formula};
+            {storage} result = {stored};
+            {end}
+            out[here] = result;
+        }}
+    }}
+}}
+"""
+    )
+
+
+def print_dropout(name: str, compute: str, dtype: str) -> str:
+    """The CUDA C++ that draws, masks and scales."""
+    wide, p, count = print_cuda.printer(compute), print_cuda.printer(dtype), _per_turn("unit", compute)
+    return (
+        print_cuda.PREAMBLE
+        + PHILOX
+        + f"""
+extern "C" __global__ void __launch_bounds__({THREADS})
+{name}({p.storage} *out, uint8_t *kept, const {p.storage} *x, long long n, uint64_t seed, uint64_t counter, double keep_given, double scale_given) {{
+    const {wide.compute} keep = ({wide.compute})keep_given;
+    const {p.compute} scale = ({p.compute})scale_given;
+    const uint64_t me = (uint64_t)blockIdx.x * {THREADS} + threadIdx.x, width = (uint64_t)gridDim.x * {THREADS};
+    for (uint64_t first = me; first < n; first += {count} * width, counter++) {{
+        {wide.compute} drawn[{count}];
+        unit_{wide.compute}(philox(counter, me, seed), drawn);
+        for (int i = 0; i < {count}; i++) {{
+            const uint64_t here = first + i * width;
+            if (here >= n) break;
+            const bool stays = drawn[i] <= keep;
+            const {p.compute} value = {p.read("T", "x[here]")} * (stays ? scale : 0);
+            out[here] = {p.stored(dtype, "value", "T")};
+            kept[here] = stays;
+        }}
+    }}
+}}
+"""
+    )
+
+
+PHILOX = r"""
+struct Words { uint32_t x, y, z, w; };
+
+__device__ inline Words philox(uint64_t counter, uint64_t thread, uint64_t key) {
+    uint32_t a = (uint32_t)counter, b = (uint32_t)(counter >> 32), c = (uint32_t)thread, d = (uint32_t)(thread >> 32);
+    uint32_t k = (uint32_t)key, l = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++, k += 0x9E3779B9u, l += 0xBB67AE85u) {
+        const uint64_t p = (uint64_t)0xD2511F53u * a, q = (uint64_t)0xCD9E8D57u * c;
+        a = (uint32_t)(q >> 32) ^ b ^ k, b = (uint32_t)q;
+        c = (uint32_t)(p >> 32) ^ d ^ l, d = (uint32_t)p;
+    }
+    return Words{a, b, c, d};
+}
+
+/* Words as numbers in (0, 1]: the middle of one of 2^32 (2^53) equal parts. */
+__device__ inline float unit(uint32_t x) { return x * 2.3283064e-10f + 2.3283064e-10f / 2; }
+__device__ inline double unit(uint32_t x, uint32_t y) {
+    return ((uint64_t)x ^ ((uint64_t)y << 21)) * 1.1102230246251565e-16 + 1.1102230246251565e-16 / 2;
+}
+__device__ inline void unit_float(Words r, float *out) { out[0] = unit(r.x), out[1] = unit(r.y), out[2] = unit(r.z), out[3] = unit(r.w); }
+__device__ inline void unit_double(Words r, double *out) { out[0] = unit(r.x, r.y), out[1] = unit(r.z, r.w); }
+
+/* Box and Muller: two uniform numbers become two normal ones, sqrt(-2 log u) sin(2 pi v) and the same with cos. */
+__device__ inline void box_muller(uint32_t x, uint32_t y, float *out) {
+    const float turn = 2.3283064e-10f * 6.2831855f, v = y * turn + turn / 2, size = sqrtf(-2 * logf(unit(x)));
+    out[0] = __sinf(v) * size, out[1] = __cosf(v) * size;
+}
+__device__ inline void normal_float(Words r, float *out) { box_muller(r.x, r.y, out), box_muller(r.z, r.w, out + 2); }
+__device__ inline void normal_double(Words r, double *out) {
+    const double size = sqrt(-2 * log(unit(r.x, r.y))), v = 2 * unit(r.z, r.w);
+    out[0] = sinpi(v) * size, out[1] = cospi(v) * size;
+}
+
+__device__ inline void word32(Words r, uint64_t *out) { out[0] = r.x, out[1] = r.y, out[2] = r.z, out[3] = r.w; }
+__device__ inline void word64(Words r, uint64_t *out) { out[0] = (uint64_t)r.x << 32 | r.y, out[1] = (uint64_t)r.z << 32 | r.w; }
+"""
