@@ -6,7 +6,7 @@ nn  ao  optim
 tensor  factories  autograd  eager  and whatever else is about tensors
 ops
 kernels
-dtypes  float8  devices  errors  random  determinism  version  literals  forks
+changes  dtypes  float8  devices  errors  random  determinism  version  literals  forks
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have: above every
 
 TENSORS = 3  # the floor of every top-level module that is not named here
 FLOORS: dict[str, int] = {
-    **dict.fromkeys(("dtypes", "float8", "devices", "errors", "random", "determinism", "version", "literals", "forks"), 0),
+    **dict.fromkeys(("changes", "dtypes", "float8", "devices", "errors", "random", "determinism", "version", "literals", "forks"), 0),
     "kernels": 1,
     "ops": 2,
     **dict.fromkeys(("nn", "optim", "ao", "quantization"), 4),

@@ -16,6 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from flambeau import changes
+
 QUANTIZED, BOOL, INTEGER, FLOAT, COMPLEX = range(-1, 4)
 
 
@@ -236,6 +238,7 @@ def set_default_dtype(d: dtype, /) -> None:
     if isinstance(d, float8):
         raise TypeError(f"couldn't find storage object for {d}: it cannot be the default dtype, nothing computes with it")
     _default = d
+    changes.announce()
 
 
 def complex_of(d: dtype) -> dtype:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
+from flambeau import changes
 from flambeau.autograd import modes
 from flambeau.autograd.node import rename
 from flambeau.eager import record
@@ -464,4 +465,6 @@ def furnish() -> None:
         Tensor._shared_storage,
     )  # fmt: skip
     classes = (Tensor, Size, dtypes.dtype, Storage, record.OpNode)
+    changes.listeners.append(lib.forget_plans)
+    changes.not_again.append(note)
     lib.furnish(classes, PLAIN, functions, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "saved"))

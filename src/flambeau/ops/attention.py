@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.templates import attention

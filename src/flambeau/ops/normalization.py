@@ -21,8 +21,8 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.reductions import channels, rowwise
 from flambeau.ops import specs
-from flambeau.ops.asking import is_recorded
 from flambeau.ops.arithmetic import _lerp_by_number, mul
+from flambeau.ops.asking import is_recorded
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.padding import constant_pad_nd
