@@ -275,7 +275,8 @@ def bind_inplace(op) -> Callable:
         given, found = (by_name, None) if writes else compute(op, by_name)
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
-        recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()
+        followed = values if op.differentiable else (self,)
+        recorded = modes.state.grad and any(t.requires_grad for t in _tensors(followed)) and self._is_float()
         derivatives = [*op.derivatives.values(), *([op.joint_derivative] if op.joint_derivative else [])]
         reads = recorded and any(first in needed_names(f) for f in derivatives)
         before = Before(self, (self, *given.values()), reads) if recorded else None

@@ -61,7 +61,9 @@ def _recorded(self: Tensor, result: Tensor, index: Any, values: tuple | None) ->
     if wanted:
         record_view(op, result, self, values)
     if modes.watching:
-        offset = (arrays.data_pointer(result._array) - arrays.data_pointer(self._array)) // self._array.itemsize if result._array.size else 0
+        offset = (
+            (arrays.data_pointer(result._array) - arrays.data_pointer(self._array)) // self._array.itemsize if result._array.size else 0
+        )
         plans.note(plans.VIEWS, op, values, (result,), result, [(*arrays.view_of(result._array), offset)])
     return result
 

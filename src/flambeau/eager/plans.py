@@ -36,6 +36,7 @@ state = modes.state
 # What an argument of a step's work is, or what a node saves: kernels/csrc/plan.c knows these numbers.
 VALUE, LIST, ARGUMENT, CAST, RESULT, CONSTANT_RESULT, FRESH = (1000 * i for i in range(1, 8))
 MAKES, VIEWS, WRITES = range(3)
+NUMBER = -1  # in the place of an operand of a formula that is no tensor
 MOST = 48  # tensors of a call and of its steps together
 FLOATING = "fcV"  # kinds of NumPy's dtypes; V are bfloat16 and what is smaller still
 
@@ -48,17 +49,23 @@ class Note(NamedTuple):
     values: Sequence  # its arguments, in order; of a formula: its operands
     results: tuple[Tensor, ...]
     whole: Any  # what it returned
-    more: Any = None  # of a formula: (options, dtype it was computed in, dtype of the result); of views: their geometries; of a write: its work
+    more: Any = (
+        None  # of a formula: (options, dtype it was computed in, dtype of the result); of views: their geometries; of a write: its work
+    )
 
 
 def note(*about: Any) -> None:
     """Tell whoever is watching in this thread what was done; of nothing at all, that there is no plan for it."""
-    if state.notes is not None:
-        state.notes.append(Note(*about) if about else None)
+    notes = state.notes
+    if notes is None:
+        return
+    if about and about[0] == WRITES and notes and notes[-1] is None:
+        notes.pop()  # it was said already that memory was written to, but not how
+    notes.append(Note(*about) if about else None)
 
 
 def learn(front: Callable, args: tuple, kwargs: dict, wants: bool, by_kind: int) -> tuple[Any, Any]:
-    """(result, plan) of a call; False if there is no plan for such calls, None if it cannot be told by this one. Of the first `by_kind` arguments only
+    """(result, plan) of a call; False if there is no plan for such calls. Of the first `by_kind` arguments only
     the kind counts: the plan is to hold for all numbers."""
     state.notes = notes = []
     modes.watching += 1  # see Note [counting without a lock] in autograd/modes.py
@@ -72,12 +79,10 @@ def learn(front: Callable, args: tuple, kwargs: dict, wants: bool, by_kind: int)
 
 def _plan(notes: list, result: Any, args: tuple, kwargs: dict, wants: bool, by_kind: int) -> Any:
     """A compiled plan, or the answers of `learn` where there is none."""
-    given = list(_tensors((*args, *kwargs.values())))
     if None in notes:
         return False
-    if len({id(t) for t in given}) != len(given):
-        return None if len(notes) == 1 else False  # which tensor went where will be seen when they are different ones
-    made = Plan(given, args[:by_kind])
+    given = list({id(t): t for t in _tensors((*args, *kwargs.values()))}.values())
+    made = Plan(given, args[:by_kind], len(notes))
     try:
         for about in notes:
             made.add(about, wants, len(notes) == 1, result)
@@ -102,8 +107,8 @@ class Unplanned(Exception):
 class Plan:
     """What a call comes down to: `steps`, and which of all tensors are its results. Tensors have numbers: those of the call, then those of the steps."""
 
-    def __init__(self, given: Sequence[Tensor], args: tuple):
-        self.given = len(given)
+    def __init__(self, given: Sequence[Tensor], args: tuple, notes: int):
+        self.given, self.notes = len(given), notes
         self.numbers = {id(t): i for i, t in enumerate(given)}
         self.alive: list[Any] = list(given)  # so that no id is used twice; gone when the plan is made
         self.args = args
@@ -187,7 +192,7 @@ class Step:
         """What compiled code is told of it."""
         return (
             self.kind, self.run, tuple(self.codes), tuple(self.values), self.names, len(self.codes) - len(self.names or ()), self.tensors,
-            self.n_results, self.several, self.floating, self.differentiable and bool(self.floating), self.record,
+            self.n_results, self.several, self.floating, self.differentiable and bool(self.floating or self.kind == WRITES), self.record,
         )  # fmt: skip
 
     def filled(self, tensors: Sequence[Tensor]) -> list:
@@ -321,6 +326,7 @@ class FormulaStep(Step):
         conditions = [v for v, kind in operand_kinds if kind != "T"]
         if any(type(a) is not home for a in arrays_of) or (conditions and mixed) or not all(map(_is_condition, conditions)):
             raise Unplanned
+        self.tensors = tuple([n if type(n) is _Number else NUMBER for n in self.template])
         self.numbers_at = [_at(plan.args, v, i) for i, v in enumerate(operands)]
         self.codes = [self._operand(plan, v, at, key, mixed) for v, at in zip(operands, self.numbers_at, strict=True)]
         self.options = options
@@ -420,12 +426,14 @@ class WriteStep(Step):
     def __init__(self, plan: Plan, about: Note):
         super().__init__(plan, about)
         self.run, self.several, given = about.more
-        self.n_results, self.differentiable = 0, False
+        self.n_results = 0
         self.names = self.op.parameters[self.op.n_positional :] or None if len(given) == len(self.op.parameters) else None
-        numbers_at = [_at(plan.args, v, i) if i < len(plan.args) else None for i, v in enumerate(given)]
+        numbers_at = [_at(plan.args, v, i - 1) if i <= len(plan.args) else None for i, v in enumerate(given)]  # the first stands there twice
         self.codes = [plan.code(v, self.values) if at is None else ARGUMENT + at for v, at in zip(given, numbers_at, strict=True)]
-        if self.codes[0] != 0 or plan.steps:
+        if self.codes[0] >= plan.given or (self.codes[0] in self.codes[1:] and not self.several):
             raise Unplanned
+        if self.run is not getattr(self.op, "write", None) and plan.notes > 1:
+            raise Unplanned  # it may find that there is more to it when others have been written to
 
 
 def _made(plan: Plan, about: Note) -> Step:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.autograd import modes
 from flambeau.eager import inplace, overrides, plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
@@ -211,7 +210,7 @@ def _option(value, key: np.dtype):
 def condition(op, value: Tensor):
     """A mask: bool, or uint8 as old programs have it."""
     if value.dtype is dtypes.uint8:
-        warnings.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor", stacklevel=4)
+        errors.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor")
         return arrays.cast(value._array, dtypes.bool.numpy)
     raise RuntimeError(f"{op.short}: the condition must be of bool, found {value.dtype}. Try .bool()")
 

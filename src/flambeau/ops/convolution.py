@@ -232,13 +232,13 @@ def _check_dtypes(name: str, input, weight, bias, transposed: bool) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: it adds up products. Try x.float()')
 
 
-@composite(method=False, aliases=("nn.functional.conv1d",), planned=True)
+@composite(method=False, aliases=("nn.functional.conv1d",))
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """(N, C, L) or (C, L), weight (O, C / groups, K) -> (N, O, (L + 2 padding - dilation (K - 1) - 1) / stride + 1)."""
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False, aliases=("nn.functional.conv2d",), planned=True)
+@composite(method=False, aliases=("nn.functional.conv2d",))
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """(N, C, H, W) or (C, H, W), weight (O, C / groups, KH, KW) -> (N, O, H', W'), sizes as in `conv1d`.
 
@@ -248,25 +248,25 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False, aliases=("nn.functional.conv3d",), planned=True)
+@composite(method=False, aliases=("nn.functional.conv3d",))
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """(N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, KD, KH, KW) -> (N, O, D', H', W'), sizes as in `conv1d`."""
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False, aliases=("nn.functional.conv_transpose1d",), planned=True)
+@composite(method=False, aliases=("nn.functional.conv_transpose1d",))
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """(N, C, L), weight (C, O / groups, K) -> (N, O, (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1)."""
     return _conv_transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite(method=False, aliases=("nn.functional.conv_transpose2d",), planned=True)
+@composite(method=False, aliases=("nn.functional.conv_transpose2d",))
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """(N, C, H, W), weight (C, O / groups, KH, KW) -> (N, O, H', W'), sizes as in `conv_transpose1d`."""
     return _conv_transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite(method=False, aliases=("nn.functional.conv_transpose3d",), planned=True)
+@composite(method=False, aliases=("nn.functional.conv_transpose3d",))
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """(N, C, D, H, W), weight (C, O / groups, KD, KH, KW) -> (N, O, D', H', W'), sizes as in `conv_transpose1d`."""
     return _conv_transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -39,13 +39,13 @@ _clone.derivative(input=lambda grad: grad)
 _clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 
 
-@composite(planned=True)
+@composite
 def clone(input, *, memory_format=preserve_format):
     """A copy that shares no memory with `input`; gradients flow through it."""
     return _clone(input, strides_for(memory_format, *arrays.view_of(input._array)))
 
 
-@composite(public=False, planned=True)
+@composite(public=False)
 def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
     if input.is_contiguous(memory_format=memory_format):
@@ -119,11 +119,7 @@ _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad,
 _to_copy.meta(lambda input, dtype, device, strides, **_: (input.shape, dtype.numpy, specs.like(input)[2] if strides is None else strides))
 
 
-def _names_dtype(input, *args, **kwargs) -> bool:
-    return len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype
-
-
-@composite(public=False, planned=_names_dtype)
+@composite(public=False)
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
     if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
@@ -209,7 +205,7 @@ _copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda gra
 
 
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
-    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.", planned=True)
+    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
         if memory_format is preserve_format:
             return input if input.dtype is dtype else _to_copy.call(input, dtype, input.device, None)

@@ -132,7 +132,7 @@ def _node_name(
     return "ViewBackward0" if reduction == "none" and input.dim() != 4 else "NllLoss2DBackward0"
 
 
-@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name, planned=True)
+@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name)
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
 ):  # fmt: skip
@@ -306,7 +306,7 @@ _nll_loss.quick_everywhere = True
 _nll_loss.second_derivative = "zero"
 
 
-@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name, planned=True)
+@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input[target]: the negative log likelihood, of logarithms of probabilities (log_softmax gives them) and class numbers."""
     reduction = chosen(reduction, size_average, reduce)
@@ -319,8 +319,6 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
 
 def _notice_nll(input, target=None) -> None:
     warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
-
-
 
 
 # -- what people get wrong ---------------------------------------------------------------------------------------------------

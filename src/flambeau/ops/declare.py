@@ -314,7 +314,7 @@ class ChoiceOp(Op):
 
     kind = "choice"
 
-    def __init__(self, function, *, number_first=False, row_major=False, planned=False, **rest):
+    def __init__(self, function, *, number_first=False, row_major=False, planned=True, **rest):
         super().__init__(function, **rest)
         self.planned: bool = planned
         self.number_first: bool = number_first
@@ -325,15 +325,15 @@ class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
     it must also share no memory with the operands, "cast apart" if only that. With "rows" an out= that is resized is row-major, without
     that it lies as a new result would. "or TypeError" is what PyTorch raises where a dtype does not fit. "cast as eigenvalues" says what errors call the result. `as_view`: the result is often just one view of the input.
-    `returns`: the names of the results, which the function gives as any tuple. `planned`: which operations it runs, with which options, depends
-    on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that calls have plans (eager/plans.py); or a
-    function of the arguments that says whether it is so. What warns is to be called again."""
+    `returns`: the names of the results, which the function gives as any tuple. `planned`: which operations it runs, with which options, is
+    told by shapes, strides, dtypes and options, so that calls have plans (eager/plans.py). What looks at the values of a tensor (`item`, `bool`), or warns,
+    is noticed, and has none; what depends on a setting that nobody announces (changes.py) has to say False."""
 
     kind = "composite"
 
-    def __init__(self, function, *, out=False, as_view=False, returns=None, planned=False, **rest):
+    def __init__(self, function, *, out=False, as_view=False, returns=None, planned=True, **rest):
         super().__init__(function, **rest)
-        self.planned: bool | Callable[..., bool] = planned
+        self.planned: bool = planned
         if returns is not None:
             self.forward = _named(function, named_result(self.name.replace(".", "_"), returns))
         self.as_view: bool = as_view

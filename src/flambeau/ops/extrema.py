@@ -87,13 +87,13 @@ def _declare(kind: str) -> None:
 
     doc = f"The {kind}imum of all elements, or over dimensions. Equal elements share the gradient evenly."
 
-    @composite(out="same", name=f"a{kind}", doc=doc, planned=True)
+    @composite(out="same", name=f"a{kind}", doc=doc)
     def value(input, dim=(), keepdim=False):
         return over(input, _checked_dims(f"a{kind}", input, dim), keepdim)
 
     doc = f"{kind}(input): the {kind}imum of all elements. {kind}(input, dim): (values, indices) along a dimension. {kind}(input, other): of each pair."
 
-    @composite(out=True, name=kind, doc=doc, planned=True)
+    @composite(out=True, name=kind, doc=doc)
     def three_forms(input, dim=ALL, keepdim=ALL, *, other=None):
         other = dim if hasattr(dim, "_array") else other
         if other is not None:

@@ -7,10 +7,9 @@ gather and `_index_put` the write. `eager/indexing.py` puts them together.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
+from flambeau import errors
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.indexing.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
@@ -170,7 +169,7 @@ def _checked(input, indices) -> list:
         if not hasattr(index, "_array"):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(index).__name__}")
         if index.dtype.name == "uint8":
-            warnings.warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions", stacklevel=4)
+            errors.warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions")
     found = [as_index(index) for index in indices]
     if not found:
         raise RuntimeError("index_put() takes at least one index tensor: to write everywhere, use copy_")

@@ -99,7 +99,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), planned=True)
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"))
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -189,7 +189,7 @@ def _(tensors, dim, shape, strides):
     return shape, tensors[0].dtype, strides
 
 
-@composite(method=False, out="cast or TypeError apart rows", planned=True)
+@composite(method=False, out="cast or TypeError apart rows")
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

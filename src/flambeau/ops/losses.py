@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 
+from flambeau import errors
 from flambeau.kernels.language import expr as e
 from flambeau.ops.activation import _logsigmoid
 from flambeau.ops.asking import anywhere
@@ -206,10 +206,9 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     """
     per_sample = size_average is None and reduce is None and reduction == "batchmean"
     if size_average is None and reduce is None and reduction == "mean":
-        warnings.warn(
+        errors.warn(
             "kl_div with reduction='mean' divides by the number of all elements; the divergence by its definition is "
-            "reduction='batchmean', which divides by the batch size.",
-            stacklevel=3,
+            "reduction='batchmean', which divides by the batch size."
         )
     reduction = "sum" if per_sample else chosen(reduction, size_average, reduce)
     if not input.dtype.is_floating_point or not target.dtype.is_floating_point:

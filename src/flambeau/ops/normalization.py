@@ -229,7 +229,12 @@ def _normalized_alone(input, normalized_shape, weight, bias, eps):
     """The first of these; where no gradient is wanted, without the others."""
     last = (input.shape[-1],) if input.dim() else ()
     parameters = [p for p in (weight, bias) if p is not None]
-    simple = last and tuple(normalized_shape) == last and len(parameters) != 1 and all(p.shape == last and p.dtype is input.dtype for p in parameters)
+    simple = (
+        last
+        and tuple(normalized_shape) == last
+        and len(parameters) != 1
+        and all(p.shape == last and p.dtype is input.dtype for p in parameters)
+    )
     if simple and input.dtype.is_floating_point and not is_recorded(input, *parameters):
         return _layer_norm_alone(input, weight, bias, eps)
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -241,13 +246,13 @@ def _layer_norm_alone(input, weight, bias, eps):
     return rowwise.layer_norm_alone(input, weight, bias, eps)
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0", planned=True)
+@composite(method=False, grad_name="NativeLayerNormBackward0")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _normalized_alone(input, normalized_shape, weight, bias, eps)
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", planned=True)
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0")
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _normalized_alone(input, normalized_shape, weight, bias, eps)
@@ -257,7 +262,7 @@ def _rms_name(input, *rest, **options) -> str | None:
     return "MulBackward0" if input._array.itemsize > 2 else None
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, planned=True)
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name)
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -381,13 +386,13 @@ def _group_norm(input, num_groups, weight, bias, eps):
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0", planned=True)
+@composite(method=False, grad_name="NativeGroupNormBackward0")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", planned=True)
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0")
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = input._array.shape
@@ -627,16 +632,14 @@ def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -
 
 
 def _follow(running, batch, factor: float, momentum: float) -> None:
-    """running <- running + momentum * (factor * batch - running)."""
-    to, of = running._array, batch._array
-    if type(to) is type(of) is np.ndarray and to.dtype == of.dtype and to.flags.c_contiguous and not running._inference:
-        of = of if factor == 1 else mul.kernel.launch(of, factor)
-        if of is not NotImplemented and _lerp_by_number.kernel.launch_into(to, to, of, momentum) is not NotImplemented:
-            running._bump()
-            return
-    batch = batch.detach() * factor
-    batch = batch if batch.dtype is running.dtype else batch.to(running.dtype)
-    _lerp_by_number.call_inplace(running.detach() if running.requires_grad else running, batch, momentum)
+    _moved.call_inplace(running, batch if batch.dtype is running.dtype else batch.detach().to(running.dtype), factor, momentum)
+
+
+@inner(onto=arrays.copy, inplace=True, differentiable=False)
+def _moved(running, batch, factor, momentum):
+    """running + momentum * (factor * batch - running)."""
+    batch = batch if factor == 1 else arrays.run(mul.kernel, (batch, factor), (), batch.dtype, batch.dtype)
+    arrays.run(_lerp_by_number.kernel, (running, batch), (momentum,), running.dtype, running.dtype, out=running)
 
 
 def _check_batch_norm(input, weight, bias, running_mean, running_var, training) -> None:
@@ -672,7 +675,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False, grad_name="ViewBackward0", planned=True)
+@composite(method=False, grad_name="ViewBackward0")
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -694,7 +697,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", planned=True)
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0")
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):

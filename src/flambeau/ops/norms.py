@@ -112,7 +112,7 @@ def _vector_norm_gradient(grad, input, result, ord, dims, keepdim, dtype):
 _vector_norm.derivative(input=_vector_norm_gradient)
 
 
-@composite(method=False, out=True, name="linalg.vector_norm", planned=True)
+@composite(method=False, out=True, name="linalg.vector_norm")
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of order `ord`, any number, of all elements or over `dim`. A complex tensor has a real norm."""
     if isinstance(ord, str):
@@ -184,7 +184,7 @@ def _two_dims(A, dim) -> tuple[int, int]:
 # -- either ----------------------------------------------------------------------------------------------------------------
 
 
-@composite(method=False, out=True, name="linalg.norm", planned=True)
+@composite(method=False, out=True, name="linalg.norm")
 def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     """A vector norm where one dimension is meant, a matrix norm where two are; without `ord` the length of all elements."""
     if dim is not None and isinstance(dim, (tuple, list)) and len(dim) not in (1, 2):
@@ -201,7 +201,7 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
 
 
-@composite(out=True, planned=True)
+@composite(out=True)
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """The p-norm of all elements or over dimensions; p may be 'fro' (2) or, of matrices, 'nuc'. See linalg.norm."""
     if isinstance(p, str):
@@ -212,7 +212,7 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     return _vector_norm(input, 2 if p is None else p, dims_of(dim, input.dim()), keepdim, dtype)
 
 
-@composite(method=False, out=True, planned=True)
+@composite(method=False, out=True)
 def frobenius_norm(input, dim, keepdim=False):
     """The length of all elements over `dim`."""
     return vector_norm(input, 2, dim, keepdim)

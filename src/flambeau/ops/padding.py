@@ -84,7 +84,7 @@ def _node_name(input, pad, mode="constant", value=None) -> str | None:
     return kind and f"{kind}Pad{len(pad) // 2}DBackward0"
 
 
-@composite(name="nn.functional.pad", method=False, grad_name=_node_name, planned=True)
+@composite(name="nn.functional.pad", method=False, grad_name=_node_name)
 def pad(input, pad, mode="constant", value=None):
     """`input` with a border: "constant" (a value), "reflect" (a mirror image), "replicate" (the edge) or "circular" (the other side).
 

@@ -278,8 +278,8 @@ def _declare_max_pool(n: int) -> None:
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         return tuple(_max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode))
 
-    composite(name=f"nn.functional.{name}", method=False, doc=doc, planned=True)(functional)
-    composite(name=name, method=False, doc=doc, planned=True)(plain)
+    composite(name=f"nn.functional.{name}", method=False, doc=doc)(functional)
+    composite(name=name, method=False, doc=doc)(plain)
     composite(name=f"nn.functional.{name}_with_indices", method=False, doc=doc, aliases=(f"{name}_with_indices",) * (n == 1))(with_indices)
 
 
@@ -299,19 +299,19 @@ def _avg_pool(name: str, n: int, input, kernel_size, stride, padding, ceil_mode,
     return AVG_POOL[n, False](input, sizes, tuple(input.shape[-n:]), kernel, stride, padding, counts, divisor_override)
 
 
-@composite(method=False, aliases=("nn.functional.avg_pool1d",), grad_name="SqueezeBackward1", planned=True)
+@composite(method=False, aliases=("nn.functional.avg_pool1d",), grad_name="SqueezeBackward1")
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The average of every window along the last dimension; zeros of the padding count if `count_include_pad`."""
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@composite(name="nn.functional.avg_pool2d", method=False, planned=True)
+@composite(name="nn.functional.avg_pool2d", method=False)
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last two dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composite(name="nn.functional.avg_pool3d", method=False, planned=True)
+@composite(name="nn.functional.avg_pool3d", method=False)
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last three dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -397,8 +397,8 @@ def _declare_adaptive(n: int) -> None:
         """`adaptive_max_pool` with where the greatest were."""
         return found(input, output_size)
 
-    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1), planned=True)(adaptive_avg_pool)
-    composite(name=f"nn.functional.{greatest}", method=False, planned=True)(adaptive_max_pool)
+    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1))(adaptive_avg_pool)
+    composite(name=f"nn.functional.{greatest}", method=False)(adaptive_max_pool)
     composite(name=f"nn.functional.{greatest}_with_indices", method=False, aliases=(greatest,) * (n == 1))(with_indices)
 
 

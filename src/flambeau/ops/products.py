@@ -121,7 +121,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out="same", aliases=("linalg.matmul",), planned=True)
+@composite(out="same", aliases=("linalg.matmul",))
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 

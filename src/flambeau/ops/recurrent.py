@@ -281,7 +281,9 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
         sizes = tuple(batch_sizes.tolist())
     else:
         input, hx, params, biased, layers, dropout, train, bidirectional, batch_first = arguments
-        found = None if dropout and train and layers > 1 else _unrecorded(cell, input, hx, params, biased, layers, bidirectional, batch_first)
+        found = (
+            None if dropout and train and layers > 1 else _unrecorded(cell, input, hx, params, biased, layers, bidirectional, batch_first)
+        )
         if found is not None:
             return found
         input = input.transpose(0, 1) if batch_first else input

@@ -75,7 +75,7 @@ _sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, inp
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
-@composite(out="decides", name="sum", planned=True)
+@composite(out="decides", name="sum")
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dtype is not None and isinstance(input.dtype, dtypes.float8):
@@ -106,7 +106,7 @@ _nansum = _over_dims("nansum", partial(summed_dtype, "nansum"))
 _nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(input.shape), dims, keepdim).masked_fill(input.isnan(), 0))
 
 
-@composite(out="decides", planned=True)
+@composite(out="decides")
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements that are not NaN, or over dimensions."""
     if input.is_complex():
@@ -142,7 +142,7 @@ def _share(grad, shape):
     return share if share is NotImplemented else strided_view(share, shape, (0,) * len(shape), 0)
 
 
-@composite(out=True, planned=True)
+@composite(out=True)
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of all elements, or over dimensions. The mean of nothing is NaN."""
     if dim is None and not keepdim:
@@ -193,7 +193,7 @@ def product_of_others(input, dim: int):
     return before * after
 
 
-@composite(out="decides", planned=True)
+@composite(out="decides")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:
@@ -217,13 +217,13 @@ def _truth_dims(input, dim):
     return () if isinstance(dim, (tuple, list)) and not dim else dims_of(dim, input.dim())
 
 
-@composite(out="truth", name="all", planned=True)
+@composite(out="truth", name="all")
 def all_(input, dim=None, keepdim=False):
     """Whether all elements are true (not zero), overall or over dimensions."""
     return _all(input, _truth_dims(input, dim), keepdim)
 
 
-@composite(out="truth", name="any", planned=True)
+@composite(out="truth", name="any")
 def any_(input, dim=None, keepdim=False):
     """Whether some element is true (not zero), overall or over dimensions."""
     return _any(input, _truth_dims(input, dim), keepdim)
@@ -232,7 +232,7 @@ def any_(input, dim=None, keepdim=False):
 _count_nonzero = _over_dims("count_nonzero", lambda input, dtype: dtypes.int64.numpy)
 
 
-@composite(planned=True)
+@composite
 def count_nonzero(input, dim=None, *more):
     """The number of elements that are not zero, overall or over dimensions."""
     return _count_nonzero(input, dims_of((dim, *more) if more else dim, input.dim()), False)
@@ -257,7 +257,7 @@ def _logsumexp_backward(grad, input, result, dims, keepdim):
 _logsumexp.derivative(input=_logsumexp_backward)
 
 
-@composite(out=True, aliases=("special.logsumexp",), planned=True)
+@composite(out=True, aliases=("special.logsumexp",))
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) over dimensions, without overflow: the largest element is taken out before exp and put back after log."""
     return _logsumexp(input, dims_of(dim, input.dim()), keepdim)

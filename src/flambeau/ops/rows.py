@@ -61,7 +61,7 @@ def _(input, dim, index):
     return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]) if input.ndim else (), input.dtype
 
 
-@composite(out="apart", planned=True)
+@composite(out="apart")
 def index_select(input, dim, index):
     """The slices of `dim` at the places a 1-d index names, as a copy. (*, N, *), (K) -> (*, K, *).
 
@@ -130,7 +130,7 @@ def _times(grad, alpha):
     return grad if alpha == 1 else grad * alpha
 
 
-@choice(inplace=True, planned=True)
+@choice(inplace=True)
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with alpha * source added to the slices of `dim` that the index names, once for every time it names them."""
     index = _vector("index_add_", index)
@@ -175,7 +175,7 @@ _index_copy.derivative(
 )
 
 
-@choice(inplace=True, planned=True)
+@choice(inplace=True)
 def index_copy(input, dim, index, source):
     """`input` with the slices of `dim` that the index names replaced by the slices of source. Of two for one index, the last stays."""
     index = _vector("index_copy_", index, ("int64",))
@@ -332,7 +332,7 @@ def _embedding_double_backward(grad, indices, padding_idx, by_frequency):
 _embedding_backward.derivative(grad=_embedding_double_backward)
 
 
-@composite(name="nn.functional.embedding", method=False, planned=True)
+@composite(name="nn.functional.embedding", method=False)
 def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """The rows of `weight` at the indices `input`. (*), (N, D) -> (*, D).
 

@@ -90,7 +90,7 @@ _gather_sparsely.derivative(input=_sparse_gradient)
 _gather_sparsely.meta(_gather.shape_rule)
 
 
-@composite(out="apart", planned=True)
+@composite(out="apart")
 def gather(input, dim, index, *, sparse_grad=False):
     """Elements picked along `dim`, each place of the index saying from where: out[i, j] = input[index[i, j], j] for dim = 0.
 
@@ -230,7 +230,7 @@ def _scatter_value(input, dim, index, value):
 _scatter_value.derivative(input=lambda grad, dim, index: _scatter_value(grad, dim, index, 0))
 
 
-@choice(inplace=True, planned=True)
+@choice(inplace=True)
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """`input` with src (a tensor or a number) written to the places along `dim` that the index names: out[index[i, j], j] = src[i, j].
 
@@ -265,7 +265,7 @@ def _scatter_add(input, dim, index, src):
 _scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
 
 
-@choice(inplace=True, planned=True)
+@choice(inplace=True)
 def scatter_add(input, dim, index, src):
     """`input` with src added at the places along `dim` that the index names: out[index[i, j], j] += src[i, j]."""
     dim, src = _prepared("scatter_add", input, dim, index, src)
@@ -419,7 +419,7 @@ def _of_extremum(grad, input, dim, index, src, reduce, include_self, result):
 _GRADIENTS = {"sum": _of_sum, "mean": _of_mean, "prod": _of_product, "amax": _of_extremum, "amin": _of_extremum}
 
 
-@choice(inplace=True, planned=True)
+@choice(inplace=True)
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` combined with src at the places along `dim` that the index names: by "sum", "prod", "mean", "amax" or "amin".
 

@@ -111,7 +111,7 @@ def _(input, index):
     return run if small else None
 
 
-@composite(out="apart", planned=True)
+@composite(out="apart")
 def take(input, index):
     """Elements counted through the whole input in row-major order, in the shape of the index. Negative indices count from the end.
 

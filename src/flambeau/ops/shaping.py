@@ -139,7 +139,7 @@ def chunk(input, chunks, dim=0):
 def _unsafe(name: str, cut) -> None:
     doc = f"`{name}`, the pieces being no views as far as history goes: each may be written to, if its input is not used."
 
-    @composite(name=f"unsafe_{name}", doc=doc)
+    @composite(name=f"unsafe_{name}", doc=doc, planned=False)
     def pieces(input, *args, **kwargs):
         found = cut(input, *args, **kwargs)
         for piece in found:
@@ -212,7 +212,7 @@ for _least in (1, 2, 3):
 # -- repeating -------------------------------------------------------------------------------------------------------
 
 
-@composite(public=False, planned=True)
+@composite(public=False)
 def repeat(input, *repeats, **named):
     """`input` repeated along every dimension, copied. New dimensions come first."""
     times = listed("repeat", "repeats", repeats, named)
@@ -272,14 +272,14 @@ def _(input, times):
     return [n * s for n, s in zip(times, shape, strict=True)], input.dtype
 
 
-@composite(planned=True)
+@composite
 def tile(input, *dims, **named):
     """`input` repeated, NumPy's way: missing counts are 1."""
     times = listed("tile", "dims", dims, named)
     return input.repeat((1,) * (input.dim() - len(times)) + times)
 
 
-@composite(planned=True)
+@composite
 def roll(input, shifts, dims=None):
     """Elements moved along dimensions, those that fall off the end coming back at the start."""
     shifts = sizes_of((shifts,))
@@ -362,7 +362,7 @@ _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
 _flip.meta(specs.like)
 
 
-@composite(planned=True)
+@composite
 def flip(input, *dims, **named):
     """Dimensions reversed, as a copy."""
     if not dims and not named:

@@ -43,19 +43,19 @@ def _(input, dim, descending):
     return [(shape, dtype, strides), (shape, dtypes.int64.numpy, strides)]
 
 
-@composite(out="same whole", planned=True)
+@composite(out="same whole")
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`. The sort is stable whether or not that was asked for."""
     return _sort(input, whole(dim), descending)
 
 
-@composite(planned=True)
+@composite
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """The indices that sort `input` along `dim`."""
     return _sort(input, whole(dim), descending).indices
 
 
-@composite(out="same", planned=True)
+@composite(out="same")
 def msort(input):
     """The values in order along the first dimension."""
     return _sort(input, 0, False).values

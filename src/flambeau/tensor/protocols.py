@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, errors
+from flambeau import changes, devices, dtypes, errors
 from flambeau.autograd import modes
 from flambeau.eager import overrides
 from flambeau.kernels import arrays
@@ -21,6 +21,8 @@ def item(self: Tensor) -> Any:
     if modes.special and modes.state.recorder is not None:
         return modes.state.recorder.run_whole(item, "item", (self,), {})
     array = self._array
+    if modes.watching:
+        changes.each_time()  # what comes next may depend on the value
     if self.is_meta:
         raise RuntimeError("item() cannot be called on meta tensors: they have a shape but no data")
     if array.size != 1:
@@ -37,6 +39,8 @@ def tolist(self: Tensor) -> Any:
 def host_array(self: Tensor) -> np.ndarray:
     """The elements in main memory: the tensor's own array if it is there."""
     array = self._array
+    if modes.watching:
+        changes.each_time()
     if type(array) is np.ndarray:
         return array
     if self.is_meta:

@@ -22,7 +22,8 @@ typedef struct {
     PyObject *tensor[MOST_SLOTS];
     int n, n_tensors, by_kind, n_numbers; /* by_kind: of so many arguments, the first ones, only the kind counts: dtypes, and types of numbers;
                                          n_numbers: so many of these there are */
-    bool full, wants;          /* wants: whether a gradient is wanted of one of the tensors */
+    int64_t wanting;           /* which of the tensors require a gradient, a bit each */
+    bool full, wants;          /* wants: whether one does, and operations are recorded */
 } Look;
 enum { FAILED = -1, UNKNOWN = 0, SEEN = 1 };
 int fl_look(Look *look, PyObject *const *args, Py_ssize_t nargs, PyObject *names);

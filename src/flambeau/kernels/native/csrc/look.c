@@ -4,7 +4,7 @@
    formulas: any shapes, any numbers), that alone. What cannot be put into words is UNKNOWN, and such a call goes the general way. */
 #include "front.h"
 
-enum { NONE = 1, BOOL, INT, FLOAT, STRING, OBJECT, TUPLE, SIZE, SLICE, REST, TENSOR, AWAY, NAME, NUMBER }; /* the kind of what follows; above it, how much */
+enum { NONE = 1, BOOL, INT, FLOAT, STRING, OBJECT, TUPLE, SIZE, SLICE, REST, TENSOR, AWAY, AGAIN, NAME, NUMBER }; /* the kind of what follows; above it, how much */
 
 static inline void put(Look *look, int64_t word) {
     if (look->n < MOST_WORDS) look->word[look->n++] = word;
@@ -55,6 +55,8 @@ static int put_away(Look *look, PyObject *array, bool whole) {
 
 static int put_tensor(Look *look, PyObject *tensor, bool whole) {
     PyObject *array = fl_of(tensor, ARRAY), *base = fl_of(tensor, BASE);
+    for (int i = 0; i < look->n_tensors; i++)
+        if (look->tensor[i] == tensor) return put(look, AGAIN | (int64_t)i << 8), SEEN; /* which of them it is, is all there is to say */
     if (look->n_tensors == MOST_SLOTS) return UNKNOWN;
     if (PyArray_CheckExact(array)) {
         PyArrayObject *x = (PyArrayObject *)array;
@@ -66,11 +68,11 @@ static int put_tensor(Look *look, PyObject *tensor, bool whole) {
         const int said = put_away(look, array, whole);
         if (said != SEEN) return said;
     } else return UNKNOWN;
-    if (fl_of(tensor, NEEDS) == Py_True) look->wants = true;
+    if (fl_of(tensor, NEEDS) == Py_True) look->wanting |= (int64_t)1 << look->n_tensors;
     else if (base != Py_None && fl_of(base, NEEDS) == Py_True) {
         PyObject *wants = PyObject_GetAttrString(tensor, "requires_grad");
         if (!wants) return FAILED;
-        look->wants |= wants == Py_True;
+        look->wanting |= (int64_t)(wants == Py_True) << look->n_tensors;
         Py_DECREF(wants);
     }
     look->tensor[look->n_tensors++] = tensor;
@@ -112,13 +114,13 @@ static int put_value(Look *look, PyObject *value, bool by_kind) {
 
 int fl_look(Look *look, PyObject *const *args, Py_ssize_t nargs, PyObject *names) {
     const Py_ssize_t n_names = names ? PyTuple_GET_SIZE(names) : 0;
-    look->n = look->n_tensors = 0, look->full = look->wants = false, look->n_numbers = (int)Py_MIN(nargs, look->by_kind);
+    look->n = look->n_tensors = 0, look->wanting = 0, look->full = false, look->n_numbers = (int)Py_MIN(nargs, look->by_kind);
     int said = SEEN;
     for (Py_ssize_t i = 0; said == SEEN && i < nargs; i++) said = put_value(look, args[i], i < look->by_kind);
     for (Py_ssize_t i = 0; said == SEEN && i < n_names; i++)
         if ((said = put_text(look, NAME, PyTuple_GET_ITEM(names, i))) == SEEN) said = put_value(look, args[nargs + i], false);
     if (said != SEEN || look->full) return look->full ? UNKNOWN : said;
-    look->wants = look->wants && fl_is_recording();
-    put(look, look->wants);
+    look->wants = look->wanting && fl_is_recording();
+    put(look, look->wanting), put(look, look->wants);
     return look->full ? UNKNOWN : SEEN;
 }

@@ -176,7 +176,7 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t n) {
 /* The general way, which is Python's; it says how the next call like this one is to be recorded, if it can. */
 static int record_generally(const Run *run, Step *s, int64_t wanted, bool teach, PyObject *const *results, Py_ssize_t nargs) {
     PyObject *tensors = PyTuple_New(s->n_tensors), *made = tuple_of(results, s->n_results), *args = tuple_of(run->args, nargs), *told = NULL;
-    for (int i = 0; tensors && i < s->n_tensors; i++) PyTuple_SET_ITEM(tensors, i, Py_NewRef(run->slot[s->tensor[i]]));
+    for (int i = 0; tensors && i < s->n_tensors; i++) PyTuple_SET_ITEM(tensors, i, Py_NewRef(s->tensor[i] < 0 ? Py_None : run->slot[s->tensor[i]]));
     if (tensors && made && args) told = PyObject_CallFunctionObjArgs(s->record, tensors, made, args, NULL);
     Py_XDECREF(tensors), Py_XDECREF(made), Py_XDECREF(args);
     if (teach && told && told != Py_None) {
@@ -191,6 +191,7 @@ static int record(const Run *run, Step *s, PyObject *const *results, Py_ssize_t 
     int64_t wanted = 0;
     bool plainly = true;
     for (int i = 0; i < s->n_tensors; i++) {
+        if (s->tensor[i] < 0) continue; /* a number */
         PyObject *tensor = run->slot[s->tensor[i]], *base = fl_of(tensor, BASE);
         if (fl_of(tensor, INFERENCE) != Py_False || (base != Py_None && !is_settled(tensor, base))) plainly = false;
         wanted |= (int64_t)(fl_of(tensor, NEEDS) == Py_True) << i;
@@ -256,7 +257,31 @@ static PyObject *work(const Run *run, const Step *s) {
     return made;
 }
 
+/* Whether a step may write over its first tensor: no history to be kept, and no memory that another operand sees, too. */
+static bool may_write(const Run *run, const Step *s, bool wants) {
+    PyObject *first = run->slot[s->code[0]], *storage = fl_of(first, STORAGE), *base = fl_of(first, BASE);
+    if (fl_of(first, INFERENCE) != Py_False || (wants && s->differentiable)) return false;
+    if (wants && (fl_of(first, NEEDS) == Py_True || (base != Py_None && fl_of(base, NEEDS) == Py_True))) return false;
+    for (int i = 1; i < s->n_tensors; i++) {
+        PyObject *other = s->tensor[i] < 0 || s->tensor[i] >= run->n ? NULL : run->slot[s->tensor[i]];
+        if (other && (other == first ? !s->several : storage != Py_None && fl_of(other, STORAGE) == storage)) return false;
+    }
+    PyArrayObject *out = (PyArrayObject *)fl_of(first, ARRAY);
+    for (int d = 0; PyArray_CheckExact(out) && d < PyArray_NDIM(out); d++)
+        if (!PyArray_STRIDE(out, d)) return false;
+    return true;
+}
+
+static int write_over(const Run *run, const Step *s) {
+    PyObject *made = work(run, s), *bumped = NULL;
+    if (made && made != Py_NotImplemented) bumped = PyObject_CallOneArg(fl_house.bump, run->slot[s->code[0]]);
+    const int said = bumped ? SEEN : made ? (PyErr_Occurred() ? FAILED : UNKNOWN) : FAILED;
+    Py_XDECREF(made), Py_XDECREF(bumped);
+    return said;
+}
+
 static int step(Run *run, Step *s, bool wants, Py_ssize_t nargs) {
+    if (s->kind == WRITES) return write_over(run, s);
     for (int i = 0; i < s->n_codes; i++) {
         if (s->code[i] < OF_FRESH) continue;
         PyObject *fresh = PyObject_CallNoArgs(fl_house.kept);
@@ -281,22 +306,6 @@ static int step(Run *run, Step *s, bool wants, Py_ssize_t nargs) {
     return wants && s->differentiable && record(run, s, results, nargs) < 0 ? FAILED : SEEN;
 }
 
-/* Writing over the first tensor, where that is all there is to it: no history, and no memory that another operand sees, too. */
-static PyObject *write_over(const Run *run, const Step *s, bool wants) {
-    PyObject *first = run->slot[0], *storage = fl_of(first, STORAGE);
-    if (wants || fl_of(first, INFERENCE) != Py_False) Py_RETURN_NOTIMPLEMENTED;
-    for (int i = 1; i < run->n; i++) {
-        if (run->slot[i] == first ? !s->several : storage != Py_None && fl_of(run->slot[i], STORAGE) == storage) Py_RETURN_NOTIMPLEMENTED;
-    }
-    PyArrayObject *out = (PyArrayObject *)fl_of(first, ARRAY);
-    for (int d = 0; PyArray_CheckExact(out) && d < PyArray_NDIM(out); d++)
-        if (!PyArray_STRIDE(out, d)) Py_RETURN_NOTIMPLEMENTED;
-    PyObject *made = work(run, s), *bumped = made && made != Py_NotImplemented ? PyObject_CallOneArg(fl_house.bump, first) : NULL;
-    if (!bumped) return made && made == Py_NotImplemented ? made : (Py_XDECREF(made), NULL);
-    Py_DECREF(made), Py_DECREF(bumped);
-    return Py_NewRef(first);
-}
-
 static PyObject *results_of(const Plan *p, const Run *run) {
     if (!p->container) return Py_NewRef(run->slot[p->code[0]]);
     PyObject *items[MOST_SLOTS];
@@ -313,8 +322,9 @@ PyObject *fl_plan_run(PyObject *plan, Look *look, PyObject *const *args) {
     Plan *p = (Plan *)plan;
     Run run = {.n = look->n_tensors, .args = args};
     memcpy(run.slot, look->tensor, (size_t)run.n * sizeof *run.slot);
-    if (p->n_steps && p->step->kind == WRITES) return write_over(&run, p->step, look->wants);
     int said = SEEN;
+    for (int i = 0; i < p->n_steps; i++) /* before anything has been done */
+        if (p->step[i].kind == WRITES && !may_write(&run, &p->step[i], look->wants)) Py_RETURN_NOTIMPLEMENTED;
     Py_INCREF(plan); /* the work of a step may clear the table it stands in */
     for (int i = 0; said == SEEN && i < p->n_steps; i++) said = step(&run, &p->step[i], look->wants, look->n_numbers);
     PyObject *result = said == SEEN ? results_of(p, &run) : said == UNKNOWN ? Py_NewRef(Py_NotImplemented) : NULL;
