@@ -6,7 +6,6 @@ runs on NumPy.
 
 import concurrent.futures
 import os
-import platform
 import subprocess
 import sys
 import warnings
@@ -19,29 +18,12 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 CSRC = Path("src/flambeau/kernels/native/csrc")
-# -fwrapv: integers wrap around, as tensors' do. No flag that assumes NaN or infinity away.
-FLAGS = [
-    "-std=gnu11",
-    "-O3",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-fwrapv",
-    "-fopenmp-simd",
-    "-fno-strict-aliasing",
-    "-fvisibility=hidden",
-    "-g0",
-    # Python's calling conventions and formulas have parameters that are not read, tables leave out what is 0, and one formula serves
-    # signed and unsigned integers.
-    *("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-type-limits"),
-]
+# Python's calling conventions and formulas have parameters that are not read, tables leave out what is 0, and one formula serves signed and unsigned integers.
+WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-type-limits"]
 STRIP = [] if sys.platform == "darwin" else ["-Wl,-s"]
 if SANITIZE := os.environ.get("FLAMBEAU_SANITIZE"):  # e.g. address: tools/sanitized builds such kernels and runs tests on them
-    FLAGS += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-O2", "-g1"]
+    WARNINGS += [f"-fsanitize={SANITIZE}", "-fno-omit-frame-pointer", "-O2", "-g1"]
     STRIP = [f"-fsanitize={SANITIZE}"]
-AVX2 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2"]
-AVX512 = [*AVX2, "-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
-IS_X86 = platform.machine().lower() in ("x86_64", "amd64")
 # Passes of gcc that took a tenth of the time and changed nothing that benchmarks can see: loops are printed as they are meant.
 SPARED = ["-fno-gcse", "-fno-gcse-after-reload", "-fno-ipa-cp-clone", "-fno-tree-pre"]
 # Where x86's baseline runs, on CPUs of before 2013, vectors of known length are what counts: the rest of -O2 took a third of the time.
@@ -50,10 +32,12 @@ QUICK = ["-O1", "-ftree-vectorize", "-fvect-cost-model=very-cheap"]
 
 def variants(is_gcc):
     """The CPU variants of the generated sources, each with its flags. Elsewhere than on x86 there is one, which has to be good."""
-    if not IS_X86:
-        return {"baseline": ["-O2"]}
-    spared = SPARED if is_gcc else []
-    return {"baseline": QUICK if is_gcc else ["-O2"], "avx2": [*spared, *AVX2], "avx512": [*spared, *AVX512]}
+    from flambeau.kernels.loops.compiler import VARIANTS
+
+    spared, found = SPARED if is_gcc else [], {}
+    for variant, flags in VARIANTS.items():
+        found[variant] = [*spared, *flags] if flags else QUICK if is_gcc and len(VARIANTS) > 1 else ["-O2"]
+    return found
 
 
 def import_sources():
@@ -114,9 +98,15 @@ class BuildKernels(build_ext):
         (expected,) = self.compiler.object_filenames([source], output_dir=str(folder / name))
         made = Path(expected)
         if not made.exists() or made.stat().st_mtime < max(Path(p).stat().st_mtime for p in (source, *headers)):
-            have = ["-DFL_HAVE_AVX2", "-DFL_HAVE_AVX512"] if IS_X86 else []
+            from flambeau.kernels.loops.compiler import FLAGS, VARIANTS
+
+            have = [f"-DFL_HAVE_{variant.upper()}" for variant in VARIANTS if variant != "baseline"]
             self.compiler.compile(
-                [source], str(folder / name), macros=defines, include_dirs=include, extra_postargs=[*FLAGS, *flags, *have, "-pthread"]
+                [source],
+                str(folder / name),
+                macros=defines,
+                include_dirs=include,
+                extra_postargs=[*FLAGS, *WARNINGS, *flags, *have, "-pthread"],
             )
         return expected
 

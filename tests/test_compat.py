@@ -15,11 +15,11 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
 
 import pytest
+from flambeau.torch_version import TorchVersion
 
 import flambeau
 import flambeau.compat
 from flambeau.compat import alias, children
-from flambeau.torch_version import TorchVersion
 
 torch = pytest.importorskip("torch")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import flambeau
 
 PACKAGE = Path(flambeau.__file__).parent
+LENT = "torch_names"  # the room whose modules are modules of the package: flambeau._C
 DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have: above everything
 
 TENSORS = 3  # the floor of every top-level module that is not named here
@@ -25,35 +26,24 @@ FLOORS: dict[str, int] = {
     **dict.fromkeys(("changes", "dtypes", "float8", "devices", "errors", "random", "determinism", "version", "literals", "forks"), 0),
     "kernels": 1,
     "ops": 2,
-    **dict.fromkeys(("nn", "optim", "ao", "quantization"), 4),
+    **dict.fromkeys(("nn", "optim", "ao"), 4),
     **dict.fromkeys(("distributed", "compiler", "profiler", "amp", "utils"), 5),
     **dict.fromkeys(
         (
-            "_C",
-            "_custom_op",
-            "_functorch",
-            "_custom_ops",
-            "_library",
-            "_ops",
-            "_subclasses",
-            "_dynamo",
-            "_functorch",
-            "_higher_order_ops",
-            "_jit_internal",
             "accelerator",
             "backends",
             "cpu",
             "cuda",
             "distributions",
             "func",
-            "functorch",
             "hub",
-            "jit",
             "library",
             "memory",
             "multiprocessing",
+            "overrides",
             "serialization",
             "testing",
+            "torch_names",
             "viz",
         ),
         5,
@@ -104,7 +94,9 @@ def absolute(file: str, node: ast.ImportFrom) -> str:
 
 
 def is_module(name: str) -> bool:
-    return name in FLOORS or (PACKAGE / f"{name}.py").exists() or (PACKAGE / name / "__init__.py").exists()
+    return name in FLOORS or any(
+        (home / f"{name}.py").exists() or (home / name / "__init__.py").exists() for home in (PACKAGE, PACKAGE / LENT)
+    )
 
 
 def room_of(module: str) -> str | None:
@@ -112,7 +104,13 @@ def room_of(module: str) -> str | None:
     first, *rest = module.split(".")
     if first != "flambeau":
         return None
-    return rest[0] if rest else DOOR
+    if not rest:
+        return DOOR
+    return LENT if is_module(rest[0]) and not in_sight(rest[0]) else rest[0]
+
+
+def in_sight(name: str) -> bool:
+    return (PACKAGE / f"{name}.py").exists() or (PACKAGE / name).is_dir()
 
 
 def files() -> Iterator[tuple[str, str]]:

@@ -482,8 +482,9 @@ def test_any_tensor_under_any_options(source, chosen):
 
 def test_a_class_that_prints_itself():
     """torch._tensor_str: a library's subclass puts its text together from the same parts, and reads the options."""
-    import flambeau
     import flambeau._tensor_str
+
+    import flambeau
 
     def program(t):
         parts = t._tensor_str

@@ -314,7 +314,9 @@ def test_who_can_do_without_compiled_operators(tmp_path):
     load, forgiven = "torch.ops.load_library('_C.so')", "try:\n    {}\nexcept Exception:\n    pass\n"
     texts = {
         forgiven.format(load): True,
-        "try:\n    for f in []:\n        try:\n            " + load + "\n        except Exception as e:\n            log(e)\nexcept ImportError:\n    pass": True,
+        "try:\n    for f in []:\n        try:\n            "
+        + load
+        + "\n        except Exception as e:\n            log(e)\nexcept ImportError:\n    pass": True,
         forgiven.format("from . import _C"): False,  # who knows what is in it
         forgiven.format(load) + "from . import _C\n": False,
         forgiven.format(load) + load: False,

@@ -152,7 +152,7 @@ class Checked:
         if self.op.name in ANY_VALUE:
             return True
         x, y = x.detach().contiguous(), y.detach().contiguous()
-        return self.T.equal(x, y) or x.numpy().tobytes() == y.numpy().tobytes() or self.T.allclose(x, y, 1e-5, 1e-6, equal_nan=True)
+        return self.T.equal(x, y) or self.T.allclose(x, y, 1e-5, 1e-6, equal_nan=True)
 
     def function(self, function, name):
         found = None if name is None else self.side.find(name)

@@ -7,7 +7,7 @@ its own (nn, optim, linalg, ...) or not needed by every program is imported when
 little more than `import numpy`.
 """
 
-# ruff: noqa: F401, I001 - names are imported to be public, in the order of their subjects, and lists of names are easier to read as text
+# ruff: noqa: E402, F401, F405, I001 - names are imported to be public, in the order of their subjects, and lists of names are easier to read as text
 
 import math as _math
 from importlib import import_module as _import_module
@@ -18,6 +18,9 @@ import numpy as _numpy  # from here, not from a file imported by others: deep in
 
 if _TYPE_CHECKING:
     from flambeau._surface import *  # what this file makes when it is asked for, written down by tools/surface.py
+
+# Modules that only programs written for PyTorch ask for lie in a folder of their own: flambeau._C is torch_names/_C.
+__path__ += [f"{folder}/torch_names" for folder in __path__]
 
 # vocabulary
 from flambeau.version import __version__

@@ -266,3 +266,37 @@ def test_flattening() -> None:
 
 
 _ = io
+
+
+@pytest.mark.parametrize("name", ["alias", "is_strides_like_format", "view_as_real_copy", "_unsafe_view", "lift_fresh_copy", "to_dtype"])
+def test_a_kernel_that_is_called_by_its_name_is_asked_for_as_itself(name: str) -> None:
+    """torch.ops.aten.<...> on a wrapper is asked for as what it is made of here, or loses its base."""
+
+    def question(T):
+        aten, (Wrapper, log) = T.ops.aten, wrapper_class(T)
+        x = Wrapper(T.arange(6.0).reshape(2, 3))
+        call = {
+            "alias": lambda: aten.alias(x),
+            "is_strides_like_format": lambda: aten.is_strides_like_format(x, T.channels_last),
+            "view_as_real_copy": lambda: aten.view_as_real_copy(Wrapper(T.ones(2, dtype=T.complex64))),
+            "_unsafe_view": lambda: aten._unsafe_view.default(x, [6]),
+            "lift_fresh_copy": lambda: aten.lift_fresh_copy(x),
+            "to_dtype": lambda: aten.to.dtype(x, T.float64),  # has no kernel: what it is made of is asked for
+        }[name]
+        del log[:]
+        found = call()
+        return [kernel for kernel in log if "detach" not in kernel], plain(found), getattr(found, "_base", None) is x
+
+    agree(question)
+
+
+def test_a_wrapper_shows_the_numbers_that_its_class_gives() -> None:
+    """repr() of a wrapper whose class has no __repr__ fails, or shows other numbers."""
+
+    def question(T):
+        class Quiet(wrapper_class(T)[0]):
+            __repr__ = T.Tensor.__repr__
+
+        return [repr(Quiet(t)) for t in (T.arange(4.0).reshape(2, 2) / 3, T.tensor(1.5), T.tensor([True, False]), T.zeros(0))]
+
+    agree(question)

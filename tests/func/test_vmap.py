@@ -479,3 +479,19 @@ def test_dimensions_come_in_the_containers_of_arguments():
         with pytest.raises(ValueError, match="in_dims is not compatible with the structure of `inputs`"):
             vmap(lambda z: z[0] + z[1], in_dims=dims)([x, x])
     assert vmap(lambda z: z[0] + z[1], in_dims=([0, 0],))([x, x]).tolist() == (x + x).tolist()
+
+
+def test_a_library_that_replaces_the_steps_of_vmap_may_keep_samples_for_the_next(monkeypatch):
+    """Samples made at a level by `_add_batch_dim` are refused in the next vmap of that level, where a library (tensordict) has kept them."""
+    from flambeau._functorch import vmap as steps
+
+    kept, usual = {}, steps._create_batched_inputs
+
+    def remembering(dims, leaves, level, spec):
+        return kept.setdefault((level, len(leaves[0])), usual(dims, leaves, level, spec))
+
+    monkeypatch.setattr(steps, "_create_batched_inputs", remembering)
+    x, y = flambeau.arange(6.0).view(3, 2), flambeau.ones(2, 2)
+    assert vmap(lambda a: a + 1)(x).equal(x + 1)
+    assert vmap(lambda a: a * 2)(y).equal(y * 2)
+    assert vmap(lambda a: a * 2)(x).equal(x * 2)

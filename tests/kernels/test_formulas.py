@@ -14,10 +14,9 @@ from flambeau.eager import interpret
 from flambeau.kernels import arrays
 from flambeau.kernels.language import derive, simplify
 from flambeau.kernels.language import expr as e
-from flambeau.kernels.language.evaluate import _Evaluation, evaluate
+from flambeau.kernels.language.evaluate import evaluate
 from flambeau.kernels.language.pointwise import GRAD, RESULT, Pointwise
 from flambeau.kernels.language.simplify import ONE, ZERO
-from flambeau.kernels.reductions import rows
 from flambeau.ops import OPS, everything
 
 F64, C128 = np.dtype(np.float64), np.dtype(np.complex128)
@@ -292,32 +291,3 @@ def test_integers_wrap_and_half_precision_is_computed_in_float32():
     np.testing.assert_array_equal(evaluate(x + 1, [np.array([127], np.int8)], [], np.dtype(np.int8)), [-128])
     found = evaluate(x * x / x, [np.array([1000.0], np.float16)], [], np.dtype(np.float16))
     assert found.dtype == np.float32 and found[0] == 1000.0, "1000 * 1000 is beyond float16 and not beyond float32"
-
-
-# -- row programs ----------------------------------------------------------------------------------------------------------
-
-
-class _RowEvaluation(_Evaluation):
-    def value(self, expr):
-        if expr.op in ("row_sum", "row_max"):
-            function = np.sum if expr.op == "row_sum" else np.max
-            return function(self(expr.args[0]), -1, keepdims=True)
-        return super().value(expr)
-
-
-@pytest.mark.parametrize(
-    "program", [p for p in rows.PROGRAMS if not p.name.endswith("_backward") and p.kinds == ("row",)], ids=lambda p: p.name
-)
-def test_the_derived_gradient_of_a_row_program_is_its_slope(program):
-    """The derivative of a row program, derived by reverse accumulation, is not what differences say."""
-    rng = np.random.default_rng(5)
-    x, g = rng.standard_normal((6, 9)), rng.standard_normal((6, 9))
-    formula = rows.backward(program, 0, e.load(1))
-    found = _RowEvaluation([x, g], [1.0] * program.options, F64)(formula)
-    numeric = np.empty_like(x)
-    for j in range(x.shape[1]):
-        step = np.zeros_like(x)
-        step[:, j] = STEP
-        sides = [_RowEvaluation([x + s], [1.0] * program.options, F64)(program.expr) for s in (step, -step)]
-        numeric[:, j] = (g * (sides[0] - sides[1])).sum(-1) / (2 * STEP)
-    np.testing.assert_allclose(found, numeric, rtol=1e-5, atol=1e-8)

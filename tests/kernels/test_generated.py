@@ -25,7 +25,7 @@ from flambeau.kernels import generate
 from flambeau.kernels.language import complex_loops, evaluate
 from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions import folding, rows, rowwise
+from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.fold import FOLDS
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="the extension is not compiled")
@@ -490,94 +490,3 @@ def test_positions_are_those_of_the_first_extremum(name):
                         what = f"{dtype} {shape} {dims} {order}"
                         np.testing.assert_array_equal(places, getattr(np, f"arg{name}")(wide, axis=dims[0]), err_msg=what)
                         np.testing.assert_array_equal(values.astype(np.float64), getattr(np, name)(wide, axis=dims[0]), err_msg=what)
-
-
-# -- row programs ----------------------------------------------------------------------------------------------------------
-
-
-class RowValue:
-    """A row program in double precision, operands (..., n) with the row last; shaken at every step by `unit` if that is given."""
-
-    def __init__(self, loads: list, params: list, unit: float = 0.0, seed: int = 0):
-        self.leaves = {"load": loads, "param": params}
-        self.rng, self.unit = np.random.default_rng(seed), unit
-
-    def __call__(self, expr):
-        if expr.op == "const":
-            return np.float64(expr.value)
-        if expr.op in self.leaves:
-            return self.leaves[expr.op][expr.value]
-        args = [np.asarray(self(a)) for a in expr.args]
-        if expr.op == "row_max":
-            return np.max(args[0], -1, keepdims=True)
-        value = np.sum(args[0], -1, keepdims=True) if expr.op == "row_sum" else evaluate.NUMPY[expr.op](*args)
-        if not self.unit:
-            return value
-        size = np.sum(np.abs(args[0]), -1, keepdims=True) if expr.op == "row_sum" else np.abs(value)
-        return value + self.unit * size * self.rng.choice([-1, 1], value.shape)
-
-
-@pytest.mark.parametrize("program", [p for p in rows.PROGRAMS if not p.totals], ids=lambda program: program.name)
-def test_a_row_program_computes_its_formula(program):
-    """A compiled row program differs from its formula carried out in double precision."""
-    for dtype in map(numpy_dtype, program.dtypes):
-        for shape in [(1,), (7,), (33,), (1000,), (3, 7), (4, 33), (2, 5, 16), (3, 1)]:
-            for dim in range(-len(shape), len(shape)):
-                for special in (False, True):
-                    check_rows(program, dtype, shape, dim, special)
-
-
-def check_rows(program, dtype: np.dtype, shape, dim: int, special: bool) -> None:
-    rng = np.random.default_rng(3)
-    n = shape[dim]
-    operands = []
-    for i, kind in enumerate(program.kinds):
-        size = {"row": shape, "shared": (n,)}.get(kind, np.delete(shape, dim))
-        a = elements(tuple(size), np.dtype(np.float64), special and i == 0)
-        with np.errstate(all="ignore"):
-            operands.append(rng.permutation(a.reshape(-1)).reshape(a.shape).astype(dtype))
-    params = [float(i + 1) for i in range(program.options)]
-    got = folding.rows(program.name, dim, operands, tuple(params), program.kinds)
-    assert got is not None and got.dtype == dtype and got.shape == shape
-    loads = []
-    for a, kind in zip(operands, program.kinds, strict=True):
-        wide = a.astype(np.float64)
-        loads.append(np.moveaxis(wide, dim, -1) if kind == "row" else wide if kind == "shared" else wide[..., None])
-    unit = 4 * float(np.finfo(np.float64 if dtype == np.float64 else np.float32).eps)
-    with np.errstate(all="ignore"):
-        expected = np.moveaxis(RowValue(loads, params)(program.expr), -1, dim)
-        moved = [np.abs(np.moveaxis(RowValue(loads, params, unit, seed)(program.expr), -1, dim) - expected) for seed in range(6)]
-    what = f"{program.name} {dtype} {shape} {dim} special={special}"
-    near(got, expected, 2 * np.nanmax([np.zeros(shape), *moved], 0) / 1e-13, what)
-    for i, made in program.made.items():
-        with np.errstate(all="ignore"):
-            value, *others = (RowValue(loads, params, unit if seed else 0, seed)(made)[..., 0] for seed in range(6))
-            room = np.nanmax([np.zeros(value.shape), *(np.abs(o - value) for o in others)], 0)
-        near(operands[i], value, 2 * room / 1e-13, f"{what}, operand {i}")
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (300, 33), (129, 64), (2, 5, 1000), (40, 1000), (5, 40000)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_all_gradients_of_a_norm_in_one_go(dtype, shape):
-    """The gradients of a norm computed together are those computed one by one, whatever the number of threads."""
-    rng = np.random.default_rng(4)
-    grad, x = (rng.standard_normal(shape).astype(dtype) for _ in range(2))
-    weight = rng.standard_normal(shape[-1]).astype(dtype)
-    _, mean, rstd = rowwise.layer_norm(x, weight, weight, 1e-5)
-    leading, room = tuple(range(len(shape) - 1)), {"float32": 1e-4, "float64": 1e-12}[dtype]
-    both = [
-        (rowwise.layer_norm_gradients(grad, x, weight, mean, rstd), rowwise.layer_norm_backward(grad, x, weight, mean, rstd), grad * ((x - mean) * rstd)),
-        (rowwise.rms_norm_gradients(grad, x, weight, rstd), rowwise.rms_norm_backward(grad, x, weight, rstd), grad * (x * rstd)),
-    ]  # fmt: skip
-    for (of_x, of_weight, *of_bias), expected, weighted in both:
-        assert np.array_equal(of_x, expected)
-        np.testing.assert_allclose(of_weight, weighted.sum(leading, dtype="float64"), rtol=room, atol=room)
-        for found in of_bias:
-            np.testing.assert_allclose(found, grad.sum(leading, dtype="float64"), rtol=room, atol=room)
-    before = native.lib.get_num_threads()
-    try:
-        native.lib.set_num_threads(1)
-        alone = rowwise.layer_norm_gradients(grad, x, weight, mean, rstd)
-    finally:
-        native.lib.set_num_threads(before)
-    assert all(map(np.array_equal, alone, both[0][0]))

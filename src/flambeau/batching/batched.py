@@ -48,7 +48,7 @@ state = modes.state
 class Level:
     """A vmap that is running: how many samples it maps over, and what random numbers mean inside it."""
 
-    __slots__ = ("active", "depth", "outer_draw", "randomness", "size")
+    __slots__ = ("__weakref__", "active", "depth", "outer_draw", "randomness", "size")
 
     def __init__(self, size: int, randomness: str):
         self.size, self.randomness, self.active = size, randomness, True

@@ -74,7 +74,9 @@ def replaced_steps() -> Callable | None:
 def _inputs(func: Callable, in_dims: Any, args: tuple) -> tuple[int, list, Any, list]:
     """(number of samples, leaves of the arguments, their shape, the mapped dimension of each); ValueError where they do not go together."""
     leaves, shape = trees.flatten(args)
-    size, dims = checked_inputs(func, in_dims, args, leaves, trees.spread(in_dims, shape) if isinstance(in_dims, int | tuple) else None, shape)
+    size, dims = checked_inputs(
+        func, in_dims, args, leaves, trees.spread(in_dims, shape) if isinstance(in_dims, int | tuple) else None, shape
+    )
     return size, leaves, shape, dims
 
 

@@ -56,7 +56,13 @@ def can_do_without(origin: str | None, compiled: str) -> bool:
             program = ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
         return False
-    tried = {id(inside) for node in ast.walk(program) if isinstance(node, ast.Try) and _forgives(node) for part in node.body for inside in ast.walk(part)}
+    tried = {
+        id(inside)
+        for node in ast.walk(program)
+        if isinstance(node, ast.Try) and _forgives(node)
+        for part in node.body
+        for inside in ast.walk(part)
+    }
     module = os.path.basename(compiled).partition(".")[0]
     needed = [node for node in ast.walk(program) if _loads(node) or _imports(node, module)]
     return any(map(_loads, needed)) and all(id(node) in tried for node in needed)

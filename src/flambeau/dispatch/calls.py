@@ -20,8 +20,10 @@ from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.indexing import getitem, setitem
 from flambeau.eager.record import record_array
-from flambeau.ops import formats
+from flambeau.ops import formats, overloads
+from flambeau.ops.overloads import OpOverload
 from flambeau.ops.results import TYPES
+from flambeau.ops.tags import is_composite
 from flambeau.tensor import Tensor, protocols, untyped_storage
 from flambeau.tensor.inplace_views import BECOMING
 
@@ -137,6 +139,32 @@ def results(found: Any) -> Any:
 def wants_gradient(args: tuple, kwargs: dict) -> bool:
     """Whether the result will have a history."""
     return state.grad and any(t.requires_grad for t in tensors_in((args, kwargs)))
+
+
+GEOMETRY = frozenset(
+    "dim is_contiguous is_non_overlapping_and_dense is_strides_like_format numel size storage_offset stride sym_is_contiguous sym_numel sym_size "
+    "sym_storage_offset sym_stride".split()
+)  # what a tensor shows by itself: a class is asked if it wants to be, see members.py
+
+
+def by_name(overload: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """torch.ops.aten.<...>(...): a kernel of PyTorch's is asked for as itself, where it has neither a history to get nor anything to write."""
+    if (
+        overload.namespace != "aten"
+        or overload.is_mutable
+        or overload._opname in GEOMETRY
+        or (state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher)
+    ):
+        return NotImplemented
+    if not overrides.dispatched((*args, *kwargs.values())) or is_composite(overload._schema) or wants_gradient(args, kwargs):
+        return NotImplemented
+    found = results(stack.ask(*overloads.resolve(overload, args, kwargs)))
+    if overload.is_view:
+        histories.as_views(overload, args, kwargs, found)
+    return found
+
+
+overloads.intercept = by_name
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def as_views(op, args: tuple, kwargs: dict, found: Any) -> None:
 
 
 def _again(op, base: Tensor, rest: list, kwargs: dict, which: int | None) -> Tensor:
-    found = op.call(base, *rest, **kwargs)
+    found = getattr(op, "call", op)(base, *rest, **kwargs)
     return found if which is None else found[which]
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from flambeau.autograd import modes
 from flambeau.dispatch import names, stack
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
 from flambeau.ops import formats
-from flambeau.tensor import Tensor
+from flambeau.tensor import Tensor, printing
 
 state = modes.state
 
@@ -98,11 +101,29 @@ def _data() -> property:
     return property(read, Tensor.data.fset, Tensor.data.fdel)
 
 
+def _repr(self: Tensor, *, tensor_contents: str | None = None) -> str:
+    """The elements are asked for one by one, those that are shown."""
+    if tensor_contents is None and isinstance(self._array, Proxy) and self.device.type != "meta":
+        tensor_contents = printing.format_array(_shown(self), printing._kind(self.dtype), indent=len(type(self).__name__) + 1)
+    return Tensor.__repr__(self, tensor_contents=tensor_contents)  # type: ignore[call-arg]
+
+
+def _shown(self: Tensor) -> np.ndarray:
+    """The numbers of a tensor, as far as a text of it shows them."""
+    options, shape = printing.get_printoptions(), tuple(self.shape)
+    edge = options["edgeitems"] if self.numel() > options["threshold"] else max(shape, default=0)
+    found = np.zeros(shape, self._array.dtype)
+    with modes.no_grad():
+        for index in itertools.product(*[[i for i in range(n) if i < edge or i >= n - edge] for n in shape]):
+            found[index] = (self[index] if shape else self).item()
+    return found
+
+
 def _is_cpu(self: Tensor) -> bool:
     return self.device.type == "cpu"
 
 
 MEMBERS: dict[str, Any] = {
     **{name: _refusing(name) for name in ("numpy", "tolist", "__array__", "__dlpack__")},
-    "data": _data(), "data_ptr": _data_ptr, "is_contiguous": _is_contiguous, "is_cpu": property(_is_cpu), "storage_offset": _storage_offset,
+    "__repr__": _repr, "data": _data(), "data_ptr": _data_ptr, "is_contiguous": _is_contiguous, "is_cpu": property(_is_cpu), "storage_offset": _storage_offset,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from flambeau import devices
 from flambeau.autograd import modes
 from flambeau.library.guards import Guard, thread
 from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_device
-from flambeau.ops import calling, overloads
+from flambeau.ops import calling
 from flambeau.ops.overloads import OpOverload
 from flambeau.ops.tags import is_composite
 from flambeau.tensor import PLAIN, Tensor
@@ -247,10 +247,6 @@ class Call:
     def below(self) -> Any:
         """Modes and classes, and then the device."""
         overload = self.entry.overload
-        if overloads.intercept is not None and overload.namespace != "aten" and modes.special and not self.passes("Python"):
-            result = overloads.intercept(overload, self.args, self.kwargs)
-            if result is not NotImplemented:
-                return result
         if (
             overload.namespace != "aten"
             and (modes.special or any(type(t) not in PLAIN for t in self.tensors))

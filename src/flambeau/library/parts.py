@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.ops import OPS
+from flambeau.kernels import layout as geometry
+from flambeau.ops import OPS, formats
 from flambeau.ops.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
 
@@ -320,7 +321,18 @@ def sym_storage_offset(self):
     return self.storage_offset()
 
 
-@part("is_contiguous", "sym_is_contiguous", "is_contiguous.memory_format", "is_strides_like_format")
+@part("is_strides_like_format")
+def is_strides_like_format(self, memory_format):
+    dims = {formats.channels_last: 4, formats.channels_last_3d: 5}.get(memory_format)
+    return self.dim() == dims and geometry.looks_channels_last(tuple(self.shape), tuple(self.stride()))
+
+
+@part("is_non_overlapping_and_dense")
+def is_non_overlapping_and_dense(self):
+    return geometry.is_non_overlapping_and_dense(tuple(self.shape), tuple(self.stride()))
+
+
+@part("is_contiguous", "sym_is_contiguous", "is_contiguous.memory_format")
 def is_contiguous(self, memory_format=None):
     return (
         self.is_contiguous() if memory_format is None or isinstance(memory_format, int) else self.is_contiguous(memory_format=memory_format)

@@ -265,7 +265,7 @@ def select_scatter(input, src, dim, index):
     return _select_scatter(input, src, (whole(dim), whole(index)))
 
 
-@composite
+@composite(out="same rows")
 def slice_scatter(input, src, dim=0, start=None, end=None, step=1):
     """A copy of `input` with every step-th slice from start to end replaced by `src`."""
     return _slice_scatter(input, src, (whole(dim), start, end, step))

@@ -5,7 +5,7 @@
     group_norm       over groups of channels of each sample        instance_norm   over each channel of each sample
     batch_norm       over each channel of the whole batch, remembering running averages
 
-Layer and group norm are one row program forward and one backward (kernels/reductions/rows.py). Their mean and rstd = 1 / sqrt(var + eps) are results
+Norms over rows are one loop forward and one backward (kernels/loops/). Their mean and rstd = 1 / sqrt(var + eps) are results
 like any other, with derivatives of their own, so formulas in which they occur can be differentiated again. Half precision is normalised in
 float32 and rounded once.
 """
@@ -19,7 +19,10 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.reductions import channels, rowwise
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops.language import Loop, declare, extent, total
+from flambeau.kernels.loops.run import ready, run
+from flambeau.kernels.reductions import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.asking import is_recorded
@@ -38,16 +41,63 @@ def _standardized(input, mean, rstd):
     return (input - mean) * rstd
 
 
-# -- over the last dimension -----------------------------------------------------------------------------------------------
+# -- over the last dimension: the loops ------------------------------------------------------------------------------------
+
+
+def _normal(x, eps):
+    mean = total(x) / extent
+    off = x - mean
+    rstd = e.rsqrt(total(off * off) / extent + eps)
+    return off * rstd, mean, rstd
+
+
+def _layer(x, weight, bias, eps):
+    normal, mean, rstd = _normal(x, eps)
+    return normal * weight + bias, mean, rstd
+
+
+def _layer_back(grad, x, weight, mean, rstd):
+    """rstd * (h - mean(h) - y * mean(h * y)) with h = grad * weight and y = (x - mean) * rstd."""
+    scaled, normal = grad * weight, (x - mean) * rstd
+    return rstd * (scaled - total(scaled) / extent - normal * (total(scaled * normal) / extent))
+
+
+def _rms(x, weight, eps):
+    rstd = e.rsqrt(total(x * x) / extent + eps)
+    return x * rstd * weight, rstd
+
+
+def _rms_back(grad, x, weight, rstd):
+    """rstd * (h - y * mean(h * y)) with h = grad * weight and y = x * rstd."""
+    scaled, normal = grad * weight, x * rstd
+    return rstd * (scaled - normal * (total(scaled * normal) / extent))
+
+
+WIDE = ("float32", "float64")  # half precision is normalised in float32, by casts, where a gradient is wanted
+LAYER = declare(Loop("layer_norm", _layer, "ri i i", "ri r r", 1, WIDE))
+LAYER_ALONE = declare(Loop("layer_norm_alone", lambda *given: _layer(*given)[0], "ri i i", options=1))
+LAYER_BARE = declare(Loop("layer_norm_bare", lambda x, eps: _normal(x, eps)[0], "ri", options=1))
+LAYER_BACK = declare(Loop("layer_norm_backward", _layer_back, "ri ri i r r", dtypes=WIDE))
+LAYER_ALL = declare(Loop("layer_norm_gradients", lambda g, x, *rest: (_layer_back(g, x, *rest), g * ((x - rest[1]) * rest[2]), g),
+                         "ri ri i r r", "ri i i", dtypes=WIDE))  # fmt: skip
+WEIGHTED = declare(Loop("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), "ri ri r r", dtypes=WIDE))
+RMS = declare(Loop("rms_norm", _rms, "ri i", "ri r", 1, WIDE))
+RMS_BACK = declare(Loop("rms_norm_backward", _rms_back, "ri ri i r", dtypes=WIDE))
+RMS_ALL = declare(
+    Loop("rms_norm_gradients", lambda g, x, w, rstd: (_rms_back(g, x, w, rstd), g * (x * rstd)), "ri ri i r", "ri i", dtypes=WIDE)
+)
+
+
+# -- and their operations ----------------------------------------------------------------------------------------------------
 
 
 @inner(returns="out mean rstd", grad_name="NativeLayerNormBackward0")
 def _layer_norm(input, weight, bias, eps):
     """((x - mean) * rstd * weight + bias, mean, rstd). (*, N); weight and bias repeat to that -> (*, N), (*, 1), (*, 1)."""
-    return rowwise.layer_norm(input, weight, bias, eps)
+    return run(LAYER, (input, weight, bias), (eps,))
 
 
-_layer_norm.work(lambda input, weight, bias, eps: rowwise.layer_norm_ready(input, weight, bias, eps))
+_layer_norm.work(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
 
 
 @_layer_norm.meta
@@ -86,7 +136,7 @@ def _plus(*terms):
 @inner(grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_backward(g, input, weight, mean, rstd):
     """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight and y = (x - mean) * rstd."""
-    return rowwise.layer_norm_backward(g, input, weight, mean, rstd)
+    return run(LAYER_BACK, (g, input, weight, mean, rstd))
 
 
 @_layer_norm_backward.joint
@@ -104,7 +154,7 @@ def _layer_norm_twice(grad, g, input, weight, mean, rstd, result):
 @inner()
 def _weighted(g, input, mean, rstd):
     """g * (x - mean) * rstd: what each element adds to the gradient of the weight."""
-    return rowwise.weighted(g, input, mean, rstd)
+    return run(WEIGHTED, (g, input, mean, rstd))
 
 
 @_weighted.joint
@@ -118,7 +168,7 @@ def _weighted_twice(grad, g, input, mean, rstd):
 @inner(returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_gradients(g, input, weight, mean, rstd):
     """The gradients of input, weight and bias in one go: `_layer_norm_backward`, and the sums of `_weighted` and g over the rows."""
-    return rowwise.layer_norm_gradients(g, input, weight, mean, rstd)
+    return run(LAYER_ALL, (g, input, weight, mean, rstd))
 
 
 @_layer_norm_gradients.joint
@@ -140,7 +190,7 @@ def _joined(parts: list[dict]) -> dict:
 @inner(returns="out rstd", grad_name="FusedRmsNormBackward0")
 def _rms_norm(input, weight, eps):
     """(x * rstd * weight, rstd) with rstd = 1 / sqrt(mean(x^2) + eps). (*, N), (N) -> (*, N), (*, 1)."""
-    return rowwise.rms_norm(input, weight, eps)
+    return run(RMS, (input, weight), (eps,))
 
 
 @_rms_norm.meta
@@ -165,7 +215,7 @@ def _(grads, input, weight, rstd, needs):
 @inner(grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_backward(g, input, weight, rstd):
     """rstd * (h - y * mean(h * y)) with h = g * weight and y = x * rstd."""
-    return rowwise.rms_norm_backward(g, input, weight, rstd)
+    return run(RMS_BACK, (g, input, weight, rstd))
 
 
 @_rms_norm_backward.joint
@@ -180,7 +230,7 @@ def _rms_norm_twice(grad, g, input, weight, rstd, result):
 @inner(returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_gradients(g, input, weight, rstd):
     """The gradients of input and weight in one go: `_rms_norm_backward`, and the sum of g * y over the rows."""
-    return rowwise.rms_norm_gradients(g, input, weight, rstd)
+    return run(RMS_ALL, (g, input, weight, rstd))
 
 
 @_rms_norm_gradients.joint
@@ -243,7 +293,7 @@ def _normalized_alone(input, normalized_shape, weight, bias, eps):
 @inner(differentiable=False)
 def _layer_norm_alone(input, weight, bias, eps):
     """(x - mean) * rstd, times weight and plus bias if there are any. (*, N), (N), (N) -> (*, N)."""
-    return rowwise.layer_norm_alone(input, weight, bias, eps)
+    return run(LAYER_BARE, (input,), (eps,)) if weight is None else run(LAYER_ALONE, (input, weight, bias), (eps,))
 
 
 @composite(method=False, grad_name="NativeLayerNormBackward0")
@@ -559,12 +609,12 @@ def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@composite(method=False)
+@composite(method=False, out="same")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
     out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
     stored = _stored_dtype(input, weight, bias, running_mean, running_var)
-    return out, *([s.detach().to(stored) for s in found] if found else [input.new_empty(0, dtype=stored)] * 2)
+    return out, *[s.detach().to(stored) for s in found or [input.new_empty(0), input.new_empty(0)]]
 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, mixed=False):

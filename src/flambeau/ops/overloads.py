@@ -20,8 +20,8 @@ from flambeau.ops.calling import Mismatch
 from flambeau.ops.schema import FunctionSchema, parse
 from flambeau.ops.tags import Tag, of_aten
 
-# Asked first about every call of an overload while a mode is active or an argument is of a class of its own: intercept(overload, args, kwargs) gives the
-# result, or NotImplemented to go on. Whoever carries operations out in another way (__torch_dispatch__) sets it.
+# Asked first about every call of an overload of PyTorch's while a mode is active or an argument is of a class of its own: intercept(overload, args, kwargs)
+# gives the result, or NotImplemented to go on. Whoever carries operations out in another way (__torch_dispatch__) sets it.
 intercept: Callable[[OpOverload, tuple, dict[str, Any]], Any] | None = None
 
 # How overloads and packets run: run(overload or packet, args, kwargs), put here by the room that has the functions when it is first needed (`ABOVE` says which).

@@ -181,5 +181,5 @@ def unravel_index(indices, shape):
         raise ValueError(f"'shape' cannot have negative values, but got {sizes}")
     if indices.is_floating_point() or indices.is_complex() or indices.dtype.name == "bool":
         raise TypeError(f"unravel_index: expected 'indices' to be integer, found {indices.dtype}")
-    strides, indices = layout.contiguous_strides(sizes), indices.long()
-    return tuple(indices.div(s, rounding_mode="floor") % n for s, n in zip(strides, sizes, strict=True))
+    sizes, strides = [indices.new_tensor(numbers, dtype=dtypes.int64) for numbers in (sizes, layout.contiguous_strides(sizes))]
+    return (indices.long().unsqueeze(-1).div(strides, rounding_mode="floor") % sizes).unbind(-1)

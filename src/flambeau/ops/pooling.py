@@ -305,13 +305,13 @@ def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@composite(name="nn.functional.avg_pool2d", method=False)
+@composite(name="nn.functional.avg_pool2d", method=False, out="same")
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last two dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composite(name="nn.functional.avg_pool3d", method=False)
+@composite(name="nn.functional.avg_pool3d", method=False, out="same")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last three dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)

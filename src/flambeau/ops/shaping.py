@@ -144,7 +144,7 @@ def _unsafe(name: str, cut) -> None:
         found = cut(input, *args, **kwargs)
         for piece in found:
             piece._base = piece._view_mode = None
-            piece._storage = type(piece._storage)(piece._storage.array)  # the same memory, and a count of its own of the writes to it
+            piece._storage = piece._storage.counted_apart()
         return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 
+from flambeau import dtypes
 from flambeau.kernels.language import expr as e
 from flambeau.ops.declare import choice, composite, pointwise
 from flambeau.ops.gamma_series import gamma_p, gamma_q, polygamma_series
@@ -213,10 +214,8 @@ def mvlgamma(input, p):
     """
     if p < 1:
         raise RuntimeError(f"multigammaln: p has to be 1 or more, found {p}")
-    total = lgamma(input) + p * (p - 1) / 4 * math.log(math.pi)
-    for j in range(1, p):
-        total = total + lgamma(input - j / 2)
-    return total
+    lower = input.new_tensor([-j / 2 for j in reversed(range(p))], dtype=None if input.is_floating_point() else dtypes.get_default_dtype())
+    return lgamma(input.unsqueeze(-1) + lower).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
 
 
 @choice(inplace=True, aliases=("special.gammainc",))

@@ -1,4 +1,4 @@
-"""Running folds and row programs on a GPU: how many threads share a row, and whether a row is cut into parts that are merged afterwards.
+"""Running folds and loops over rows on a GPU: how many threads share a row, and whether a row is cut into parts that are merged afterwards.
 
 `fold` and `rows` take what the compiled loops of the CPU take (see `folding.py`), and answer False where there is no kernel.
 """
@@ -12,16 +12,16 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
-from flambeau.kernels.cuda.print_rows import FoldInstance, RowsInstance, print_fold, print_parts, print_rows
+from flambeau.kernels.cuda.print_rows import FoldInstance, print_fold
 from flambeau.kernels.language.print_cuda import THREADS
+from flambeau.kernels.loops.cuda import Instance, print_loop, print_parts
+from flambeau.kernels.loops.language import EACH, ROW, Loop
 from flambeau.kernels.reductions.fold import FOLDS
-from flambeau.kernels.reductions.rows import PROGRAMS
 
 ENOUGH = 16  # a thread that has fewer elements than this to itself is not worth starting
 IN_REGISTERS = 64  # elements of rows that a thread may keep
 MOST_ADDED = 64  # rows of a total that are added up before the sum is widened
 _FOLDS = {f.name: f for f in FOLDS}
-_PROGRAMS = {p.name: p for p in PROGRAMS}
 
 
 @where_it_is(1)
@@ -81,43 +81,43 @@ def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, si
 
 
 @where_it_is(3)
-def rows(name: str, count: int, n: int, given, params) -> bool:
-    """Run a row program on `count` rows of `n` elements: `given` are the result and the operands, all contiguous."""
-    program = _PROGRAMS.get(name)
-    out = given[0]
+def rows(loop: Loop, count: int, n: int, given, options) -> bool:
+    """Run a loop on `count` rows of `n` elements: `given` are the first store, the operands and the other stores, all contiguous."""
+    out, operands, more = given[0], given[1 : 1 + len(loop.loads)], given[1 + len(loop.loads) :]
     dtype = dtypes.OF_NUMPY[out.dtype].name
-    if program is None or dtype not in program.dtypes:
+    if dtype not in loop.dtypes:
         return False
-    device, pointers = out.data.device_id, [a.data.ptr for a in given]
-    read = [p for p, kind in zip(pointers, ("row", *program.kinds), strict=True) if kind in ("row", "shared")]
-    pack = _pack(n, out.itemsize, read)
-    lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row"))
-    kernel = _rows_kernel(name, dtype, lanes, pack, items, device)
-    kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, *map(float, params), count, n))
+    stores, pointers = [a.data.ptr for a in (out, *more)], [a.data.ptr for a in operands]
+    along = [p for p, access in zip((*stores, *pointers), (*loop.stores, *loop.loads), strict=True) if access != EACH]
+    pack = _pack(n, out.itemsize, along)
+    lanes, items = _shape_of_rows(n // pack, pack, loop.loads.count(ROW))
+    kernel = _rows_kernel(loop, dtype, lanes, pack, items, out.data.device_id)
+    kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*stores, *pointers, *map(float, options), count, n))
     return True
 
 
 @where_it_is(1)
-def rows_and_totals(name: str, x, given, params) -> tuple | None:
-    """Run a row program with totals on the rows of `x`, the second of the operands it is `given`, all contiguous: (result, totals (n,)...); None
-    where there is no kernel for rows of that length."""
-    program, dtype, n = _PROGRAMS[name], dtypes.OF_NUMPY[x.dtype].name, x.shape[-1]
-    if dtype not in program.dtypes:
+def rows_and_totals(loop: Loop, given, options) -> tuple | None:
+    """Run a loop with totals on the operands it is `given`, all contiguous: (result, totals (n,)...); None where there is no kernel for rows of that
+    length."""
+    x = given[0]
+    dtype, n = dtypes.OF_NUMPY[x.dtype].name, x.shape[-1]
+    if dtype not in loop.dtypes:
         return None
     device, count, pointers = x.data.device_id, x.size // n, [a.data.ptr for a in given]
-    pack = _pack(n, x.itemsize, pointers[:3])
-    lanes, items = _shape_of_rows(n // pack, pack, program.kinds.count("row") + len(program.totals))
+    pack = _pack(n, x.itemsize, [p for p, access in zip(pointers, loop.loads, strict=True) if access != EACH])
+    lanes, items = _shape_of_rows(n // pack, pack, loop.loads.count(ROW) + len(loop.totals))
     if not items:
         return None
     out = cupy.ndarray(x.shape, x.dtype)
-    totals = [cupy.ndarray((n,), x.dtype) for _ in program.totals]
+    totals = [cupy.ndarray((n,), x.dtype) for _ in loop.totals]
     groups = THREADS // lanes
     # Enough blocks for the GPU, and few enough rows for each to be added up in the dtype they are computed in.
     blocks = max(min(-(-count // groups), 2 * multiprocessors(device)), -(-count // (groups * MOST_ADDED)))
     parts = cupy.ndarray((len(totals), blocks, n), x.dtype)
     begins = [parts.data.ptr + i * blocks * n * x.itemsize for i in range(len(totals))]
-    kernel = _rows_kernel(name, dtype, lanes, pack, items, device)
-    kernel((blocks,), (THREADS,), (out.data.ptr, *pointers, *begins, *map(float, params), count, n))
+    kernel = _rows_kernel(loop, dtype, lanes, pack, items, device)
+    kernel((blocks,), (THREADS,), (out.data.ptr, *begins, *pointers, *map(float, options), count, n))
     ends = [t.data.ptr for t in totals]
     finish = _parts_kernel(dtype, device)
     finish((-(-n // 32), len(totals)), (THREADS,), (ends[0], ends[-1], parts.data.ptr, blocks, n))
@@ -150,15 +150,11 @@ def _fold_kernel(name: str, dtype: str, lanes: int, columns: bool, part: str, pa
 
 
 @lru_cache(None)
-def _rows_kernel(name: str, dtype: str, lanes: int, pack: int, items: int, device: int):
-    instance = RowsInstance(name, dtype, lanes, pack, items)
-    return compiled(_print_rows, instance.function, device, instance)
+def _rows_kernel(loop: Loop, dtype: str, lanes: int, pack: int, items: int, device: int):
+    instance = Instance(loop, dtype, lanes, pack, items)
+    return compiled(print_loop, instance.function, device, instance)
 
 
 @lru_cache(None)
 def _parts_kernel(dtype: str, device: int):
     return compiled(print_parts, f"fl_parts_{dtype}", device, f"fl_parts_{dtype}", dtype)
-
-
-def _print_rows(instance: RowsInstance) -> str:
-    return print_rows(instance, _PROGRAMS[instance.name])

@@ -42,7 +42,7 @@ class _Evaluation:
         if expr.op == "param":
             return self.number(self.params[expr.value])
         if expr.op == "const":
-            return np.asarray(expr.value) if expr.kind == "bool" else self.number(expr.value)
+            return np.asarray(expr.value) if expr.kind in ("bool", "i64") else self.number(expr.value)
         args = [self(a) for a in expr.args]
         if expr.op == "as_T":
             return args[0].astype(self.compute)

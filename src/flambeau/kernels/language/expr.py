@@ -30,6 +30,7 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("bitand", "bitor", "bitxor", "shl", "shr"), 2),
     "where": 3,
 }
+LEAVES = {"load": "x", "param": "p", "local": "", "position": "position", "extent": "extent"}  # how they are written, before their value
 NEAR: set[str] = set()  # functions that are faster for usual arguments, "log_f32": see near_forms in vecmath/machine.py
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 MACHINE = frozenset({"f32", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
@@ -63,8 +64,8 @@ class Expr:
     kind: str
 
     def __repr__(self) -> str:
-        if self.op in ("load", "param"):
-            return f"{'x' if self.op == 'load' else 'p'}{self.value}"
+        if self.op in LEAVES:
+            return f"{LEAVES[self.op]}{'' if self.value is None else self.value}"
         return repr(self.value) if self.op == "const" else f"{self.op}({', '.join(map(repr, self.args))})"
 
     __add__, __sub__, __mul__, __truediv__, __pow__ = map(_binary, ("add", "sub", "mul", "div", "pow"))
@@ -106,6 +107,11 @@ def param(index: int) -> Expr:
 def const(value, kind: str = "T") -> Expr:
     """A literal. A Python bool is of kind "bool"."""
     return _make("const", (), value, "bool" if isinstance(value, bool) else kind)
+
+
+def local(name: str, kind: str = "T") -> Expr:
+    """What a printed loop knows by this name."""
+    return _make("local", (), name, kind)
 
 
 def lift(value) -> Expr:

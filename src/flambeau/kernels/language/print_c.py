@@ -13,7 +13,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 
-from flambeau.kernels.language.expr import NEAR, Expr, node, replace
+from flambeau.kernels.language.expr import LEAVES, NEAR, Expr, node, replace
 
 # dtype name -> (suffix, storage type, compute type)
 TYPES: dict[str, tuple[str, str, str]] = {
@@ -55,8 +55,12 @@ class CPrinter:
     def ctype(self, expr: Expr) -> str:
         return self.ctype_of_kind(expr.kind)
 
+    def leaf(self, e: Expr) -> str:
+        """What an expression reads. In a loop, `i` is the place of `n` along the row."""
+        return "i" if e.op == "position" else f"(({self.compute})n)" if e.op == "extent" else repr(e)
+
     def constant(self, e: Expr) -> str:
-        return self.literal(e.value)
+        return str(int(e.value)) if e.kind == "i64" else self.literal(e.value)
 
     def literal(self, value) -> str:
         if isinstance(value, bool):
@@ -80,12 +84,18 @@ class CPrinter:
     def apply(self, expr: Expr, args: list[str]) -> str:
         """One primitive, its arguments already printed."""
         op = expr.op
+        if op == "pick":
+            return self.picked(expr.value, *args)
         if op in INFIX:
             return f"({args[0]} {INFIX[op]} {args[1]})"
         custom = getattr(self, f"print_{op}", None)
         if custom is not None:
             return custom(*args)
         return self.call(op, *args)
+
+    def picked(self, operand: int, at: str) -> str:
+        """An element of a row, which begins at a0, a1 ... and has n of them."""
+        return f"(({at}) >= 0 && ({at}) < n ? {self.read('T', f'a{operand}[{at}]')} : NAN)"
 
     def print_neg(self, x):
         return f"(-{x})"
@@ -167,10 +177,8 @@ class CPrinter:
         names: dict[Expr, str] = {}
         lines: list[str] = []
         for e in order:
-            if e.op == "load":
-                names[e] = f"x{e.value}"
-            elif e.op == "param":
-                names[e] = f"p{e.value}"
+            if e.op in LEAVES:
+                names[e] = self.leaf(e)
             elif e.op == "const":
                 names[e] = self.constant(e)
             else:

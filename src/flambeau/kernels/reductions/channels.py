@@ -18,15 +18,21 @@ import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.arrays import Array
+from flambeau.kernels.loops.language import Loop, declare
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions.norm_loops import LANES, REALS, WIDTH
 from flambeau.kernels.reductions.reduce import reduce, variance
 
-# Formulas that are row programs (rows.py). A row is a channel of one sample, or has all channels and numbers for each.
+# Formulas of rows that are channels of one sample, with numbers for each, or have all channels.
 BY_CHANNEL: dict[str, tuple[Callable, int, int]] = {  # formula, operands that are rows, operands that are numbers
     "normalized": (lambda x, mean, scale, shift: (x - mean) * scale + shift, 1, 3),
     "recentred": (lambda grad, x, mean, scale, slope, shift: grad * scale - (x - mean) * slope - shift, 2, 4),
     "product": (lambda grad, x, mean: grad * (x - mean), 2, 1),
+}
+LOOPS = {
+    f"{name}_{kind}": declare(Loop(f"{name}_{kind}", formula, "ri " * rows + f"{access} " * numbers, dtypes=("float32", "float64")))
+    for name, (formula, rows, numbers) in BY_CHANNEL.items()
+    for kind, access in (("each", "r"), ("shared", "i"))
 }
 FEW, LARGE = 4, 1 << 17  # sets of numbers, and elements of all of them, that are better cut into lines
 

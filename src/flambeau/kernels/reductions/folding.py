@@ -1,4 +1,4 @@
-"""Running the compiled reductions and row programs on arrays: finds the geometry they need, or answers None.
+"""Running the compiled reductions on arrays: finds the geometry they need, or answers None.
 
 A fold sees an array as (outer, n, inner) and reduces the middle, perhaps again and again at some distance. Dimensions that memory holds as one run
 count as one; where there are more runs than that, the array is copied into an order in which there are not.
@@ -17,11 +17,9 @@ from flambeau.kernels.native import native
 from flambeau.kernels.reductions.along_dim import first_of_all, lines
 from flambeau.kernels.reductions.along_dim import ready as lines_ready
 
-INT64, FLOAT32 = np.dtype(np.int64), np.dtype(np.float32)
-WIDTHS = (128, 64, 16)  # columns a row program takes at a time: as many as can be
+INT64 = np.dtype(np.int64)
 FEW = 1 << 15  # elements that are not worth being cut into rows for threads
 SHORT = 64  # elements that are worth a call of their own
-NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache (see row_columns.py)
 _FIXED = {"any": np.dtype(bool), "all": np.dtype(bool), "outside": np.dtype(bool), "count_nonzero": INT64}
 
 
@@ -248,53 +246,3 @@ def _copied(array, dims: tuple[int, ...]):
 
 def _reduced_last(ndim: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     return (*[d for d in range(ndim) if d not in dims], *dims)
-
-
-def rows(name: str, dim: int, operands, params: tuple = (), kinds: tuple[str, ...] | None = None):
-    """The compiled row program along `dim`, or None. The result has the shape, dtype and order of the first operand."""
-    first = operands[0]
-    engine = _engine(first)
-    if engine is None or not first.ndim or not first.size:
-        return None
-    dim %= first.ndim
-    n = first.shape[dim]
-    if kinds is None and dim != first.ndim - 1 and engine is native.lib:
-        found = _columns(name, dim, operands, params)
-        if found is not None:
-            return found
-    kinds = kinds or ("row",) * len(operands)
-    order = (*(d for d in range(first.ndim) if d != dim), dim)  # the row goes last
-    last = dim == first.ndim - 1
-    ready = []
-    for a, kind in zip(operands, kinds, strict=True):
-        if a.dtype != first.dtype:
-            return None
-        ready.append(arrays.contiguous(a if last or kind != "row" else a.transpose(order)))
-    out = arrays.empty_beside(first, ready[0].shape, first.dtype)
-    if engine is native.lib:
-        seen = [a if kind in ("row", "shared") else a.reshape(*a.shape, 1) for a, kind in zip(ready, kinds, strict=True)]
-        done = native.kernel(f"rows.{name}").into(out, *seen, *params) is not NotImplemented
-    else:
-        done = engine.rows(name, first.size // n, n, (out, *ready), params)
-    if not done:
-        return None
-    return out if last else arrays.contiguous(out.transpose([order.index(d) for d in range(first.ndim)]))
-
-
-def _columns(name: str, dim: int, operands, params: tuple):
-    """The compiled row program for columns side by side, or None where they are few."""
-    shape, dtype, loop = operands[0].shape, operands[0].dtype, native.kernel(f"columns.{name}")
-    n, outer, inner = shape[dim], prod(shape[:dim]), prod(shape[dim + 1 :])
-    if inner < WIDTHS[-1] or loop is native.not_compiled:
-        return None
-    if dtype.itemsize == 2:
-        operands = [arrays.cast(a, FLOAT32) for a in operands]
-    column = n * operands[0].itemsize * len(operands)
-    width = next((w for w in WIDTHS if w * column <= NEAR), WIDTHS[0])
-    used = [native.empty(shape, operands[0].dtype), *map(arrays.contiguous, operands)]
-    for first, count, side in ((0, inner // width, width), (inner // width * width, 1, inner % width)):
-        if count * side:
-            seen = [native.strided_view(a, (outer, count), (n * inner, side), first) for a in used]
-            if loop.into(*seen, n * side, n, inner, side, *params) is NotImplemented:
-                return None
-    return used[0] if dtype.itemsize > 2 else arrays.cast(used[0], dtype)

@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
-from flambeau import __future__, devices, dtypes
+from flambeau import devices, dtypes
 from flambeau.autograd import modes
+from flambeau.nn.modules import conversion
 from flambeau.ops.copying import parse_to
 from flambeau.tensor import DISPATCHED, Tensor, factories
 from flambeau.tensor.parameter import Parameter
@@ -158,9 +159,9 @@ def _moved(parameter: Parameter, fn: Callable[[Tensor], Tensor], name: str) -> P
         data = fn(parameter)
         new_grad = None if grad is None else fn(grad)
     made_of_tensors = type(data) in DISPATCHED and hasattr(type(data), "__tensor_flatten__")  # which are exchanged with it
-    if __future__.get_swap_module_params_on_conversion() or made_of_tensors:
+    if conversion.get_swap_module_params_on_conversion() or made_of_tensors:
         return _swapped(parameter, data, new_grad, name)
-    if _has_compatible_shallow_copy_type(parameter, data) and not __future__.get_overwrite_module_params_on_conversion():
+    if _has_compatible_shallow_copy_type(parameter, data) and not conversion.get_overwrite_module_params_on_conversion():
         parameter.data = data
         if grad is not None:
             grad.data = new_grad

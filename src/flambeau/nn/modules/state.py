@@ -7,9 +7,9 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flambeau import __future__
 from flambeau.autograd import modes
 from flambeau.autograd.node import RemovableHandle
+from flambeau.nn.modules import conversion
 from flambeau.nn.modules.hooks import _WrappedHook
 from flambeau.nn.parameter import is_lazy
 from flambeau.tensor import Tensor
@@ -169,7 +169,7 @@ class State:
                 return ""
         try:
             with modes.no_grad():
-                if __future__.get_swap_module_params_on_conversion():
+                if conversion.get_swap_module_params_on_conversion():
                     _become(tensor, saved, assign)
                 elif assign:
                     setattr(self, name, _as_parameter(saved, tensor) if isinstance(tensor, Parameter) else saved)
@@ -177,7 +177,7 @@ class State:
                     tensor.copy_(saved)
         except Exception as problem:
             shapes = f"whose dimensions in the model are {tensor.size()} and {saved.size()} in the checkpoint"
-            way = "swapping" if __future__.get_swap_module_params_on_conversion() else "copying"
+            way = "swapping" if conversion.get_swap_module_params_on_conversion() else "copying"
             return f'While {way} the parameter named "{key}", {shapes}, an exception occurred : {problem.args}.'
         return ""
 

@@ -50,7 +50,9 @@ def _along(values: Tensor, input: Tensor, axis: int) -> Tensor:
 
 
 @operator("quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor")
-@operator("quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor")
+@operator(
+    "quantize_per_tensor.tensor(Tensor input, Tensor scale, Tensor zero_point, int quant_min, int quant_max, ScalarType dtype) -> Tensor"
+)
 @operator(
     "quantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max, ScalarType dtype) -> Tensor"
 )
@@ -70,7 +72,9 @@ def quantize_per_tensor(input: Tensor, scale: Any, zero_point: Any, quant_min: A
     "dequantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max, ScalarType dtype, *, "
     "ScalarType? out_dtype=None) -> Tensor"
 )
-def dequantize_per_tensor(input: Tensor, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: dtypes.dtype, *, out_dtype=None) -> Tensor:
+def dequantize_per_tensor(
+    input: Tensor, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: dtypes.dtype, *, out_dtype=None
+) -> Tensor:
     """(input - zero_point) * scale."""
     _check_dtype(input, dtype)
     return (input.to(out_dtype or dtypes.float32) - zero_point) * scale
@@ -100,7 +104,15 @@ def quantize_per_channel(
     "ScalarType? out_dtype=None) -> Tensor"
 )
 def dequantize_per_channel(
-    input: Tensor, scales: Tensor, zero_points: Tensor | None, axis: int, quant_min: int, quant_max: int, dtype: dtypes.dtype, *, out_dtype=None
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: dtypes.dtype,
+    *,
+    out_dtype=None,
 ) -> Tensor:
     """And back."""
     _check_dtype(input, dtype)

@@ -390,11 +390,14 @@ static PyObject *update(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     const char *name;
-    if (!PyArg_ParseTuple(args, "s:Kernel", &name)) return NULL;
+    PyObject *loaded = NULL;
+    if (!PyArg_ParseTuple(args, "s|O:Kernel", &name, &loaded)) return NULL;
+    const fl_table *of_loaded[2] = {loaded ? fl_table_of(loaded) : NULL, NULL};
+    if (loaded && !of_loaded[0]) return NULL;
     Kernel *k = (Kernel *)type->tp_alloc(type, 0); /* zeroed */
     if (!k) return NULL;
     int found = 0;
-    for (const fl_table *const *table = fl_tables; *table; table++)
+    for (const fl_table *const *table = loaded ? of_loaded : fl_tables; *table; table++)
         for (const fl_pointwise *e = (*table)->pointwise; e < (*table)->pointwise + (*table)->n_pointwise; e++) {
             const fl_pointwise **at = e->numbers ? &k->with_number[e->key] : &k->entry[e->key];
             if (strcmp(e->name, name) || *at) continue;
@@ -410,7 +413,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 
 PyTypeObject fl_kernel_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau.kernels._native.Kernel",
-    .tp_doc = "Kernel(name): a generated loop for all its dtypes. k(*operands, *numbers) returns a fresh array, or\n"
+    .tp_doc = "Kernel(name, loaded): a generated loop for all its dtypes, among those that `load` gave, else of the extension. k(*operands, *numbers) returns a fresh array, or\n"
               "NotImplemented where this fast path does not apply; k.into(out, *operands, *numbers) writes into out.",
     .tp_basicsize = sizeof(Kernel),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,

@@ -43,6 +43,8 @@ PyObject *fl_fold_into(PyObject *module, PyObject *args), *fl_maker(PyObject *mo
     *fl_draw(PyObject *module, PyObject *args), *fl_reject(PyObject *module, PyObject *args), *fl_forget_plans(PyObject *module, PyObject *unused),
     *fl_set_elsewhere(PyObject *module, PyObject *type);
 void fl_draw32(void *words, uint32_t *out, int64_t n); /* the next n words of a Generator */
+PyObject *fl_load(PyObject *module, PyObject *path);
+const fl_table *fl_table_of(PyObject *capsule); /* of what fl_load gave; NULL with an exception for anything else */
 extern PyTypeObject fl_kernel_type, fl_plan_type, fl_plans_type, fl_front_type;
 
 Py_ssize_t fl_slot_offset(PyTypeObject *type, PyObject *name); /* where in an object of this type the slot lies; -1 with an exception if there is none */

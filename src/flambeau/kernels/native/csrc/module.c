@@ -103,6 +103,7 @@ static PyMethodDef methods[] = {
     {"setup", setup, METH_VARARGS, "setup(dtype, cpus, bytes, keeper): ml_dtypes' bfloat16, what this process may use of the machine, and who is asked for memory."},
     {"variant", variant, METH_NOARGS, "The CPU variant in use: baseline, avx2 or avx512."},
     {"loops", loops, METH_NOARGS, "(name, dtype) of every loop that Kernel() finds, the best variant first."},
+    {"load", fl_load, METH_O, "load(path): the loops in a shared object, for Kernel(). The path is bytes, and whoever wrote there can do all that you can."},
     {"set_num_threads", set_num_threads, METH_O, "set_num_threads(n): how many threads share large work."},
     {"get_num_threads", get_num_threads, METH_NOARGS, "How many threads share large work."},
     {"pool_stats", pool_stats, METH_VARARGS, "pool_stats(reset_peak=False): bytes live, cached for reuse, and the peak of live."},

@@ -1,11 +1,16 @@
 """Where PyTorch keeps what Flambeau has: the module that a class or function of ours is said to live in, in files and in the names of classes.
 
+This folder has the modules that exist for programs written for PyTorch only: torch._C, torch._dynamo, torch.onnx, ... They are modules of the
+package itself, whose `__path__` names this folder, too: `flambeau._C` is the file `torch_names/_C/__init__.py`.
+
 This file imports nothing: the alias `torch` reads it while the package is being imported.
 """
 
 from __future__ import annotations
 
 import re
+
+__path__ = []  # nothing is to be had a second time, as flambeau.torch_names._C
 
 OURS, THEIRS, VISION = "flambeau", "torch", "torchvision"  # flambeau.vision is torchvision there
 # Rooms that PyTorch has too. What lives in another file of ours is a name of the package torch itself (flambeau.tensor.Size: torch.Size).

@@ -1,4 +1,4 @@
-"""Row programs along dimensions that are not the last: the compiled loops for columns side by side against NumPy in double precision."""
+"""Loops along dimensions that are not the last: the compiled loops for columns side by side against NumPy in double precision."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from flambeau.kernels.loops.language import DECLARED
+from flambeau.kernels.loops.run import run, side_by_side
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions import folding, rowwise
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 # Blocks of 64 columns and of 16, what is left of them, columns that are too long to be copied, and more dimensions on both sides.
@@ -28,16 +29,16 @@ def expected(name: str, dim: int, x: np.ndarray, grad: np.ndarray) -> np.ndarray
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmax_backward", "log_softmax_backward"])
 def test_columns_have_the_values_of_the_definition(name, dtype):
-    """A row program along another dimension is wrong, or is not carried out on the columns as they lie."""
+    """A loop along another dimension is wrong, or is not carried out on the columns as they lie."""
     rng = np.random.default_rng(11)
     for shape, dim in CASES:
         x, grad = (rng.standard_normal(shape).astype({"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)) for _ in range(2))
         if name.endswith("backward"):
-            x = rowwise.softmax(x, dim) if name.startswith("soft") else rowwise.log_softmax(x, dim)
+            x = run(DECLARED[name.removesuffix("_backward")], (x,), dim=dim)
         operands = (grad, x) if name.endswith("backward") else (x,)
-        found = getattr(rowwise, name)(*operands, dim)
+        found = run(DECLARED[name], operands, dim=dim)
         assert found.dtype == x.dtype and found.flags.c_contiguous
-        assert folding._columns(name, dim, operands, ()).tobytes() == found.tobytes()
+        assert side_by_side(DECLARED[name], operands, (), dim).tobytes() == found.tobytes()
         wanted = expected(name, dim, x.astype(np.float64), grad.astype(np.float64))
         scale = np.abs(wanted).max() if name == "log_softmax_backward" else 1
         np.testing.assert_allclose(
@@ -49,7 +50,7 @@ def test_infinity_and_nan_stay_in_their_column():
     """A NaN does not reach all of its column, or reaches another; or -inf has a weight."""
     x = np.zeros((40, 70), np.float32)
     x[3, 5], x[4, 6], x[:, 69], x[7, 68] = np.nan, -np.inf, -np.inf, np.inf
-    found = rowwise.softmax(x, 0)
+    found = run(DECLARED["softmax"], (x,), dim=0)
     assert [list(np.flatnonzero(reached(np.isnan(found), 0))) for reached in (np.any, np.all)] == [[5, 68, 69]] * 2
     assert found[4, 6] == 0 and np.allclose(found[:, 6].sum(), 1)
 
@@ -61,7 +62,7 @@ def test_columns_have_the_same_bits_with_any_number_of_threads():
         found = []
         for threads in (1, 2, 3):
             native.lib.set_num_threads(threads)
-            found.append(rowwise.softmax(x, 0).tobytes())
+            found.append(run(DECLARED["softmax"], (x,), dim=0).tobytes())
     finally:
         native.lib.set_num_threads(before)
     assert len(set(found)) == 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-WHY = "Flambeau has no nested tensors. nn.utils.rnn.pad_sequence makes one tensor of pieces of different lengths, pack_sequence a packed one"
+WHY = (
+    "Flambeau has no nested tensors. nn.utils.rnn.pad_sequence makes one tensor of pieces of different lengths, pack_sequence a packed one"
+)
 
 as_nested_tensor, masked_select, narrow, nested_tensor, nested_tensor_from_jagged, to_padded_tensor = import_only.functions(
     "torch.nested", "as_nested_tensor masked_select narrow nested_tensor nested_tensor_from_jagged to_padded_tensor", WHY

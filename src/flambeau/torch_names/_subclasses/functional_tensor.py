@@ -8,7 +8,9 @@ from flambeau import import_only
 
 WHY = "programs run as they are, and no compiler takes the writes out of them. torch.func.functionalize runs a function that way"
 
-FunctionalTensor, FunctionalTensorMode = import_only.classes("torch._subclasses.functional_tensor", "FunctionalTensor FunctionalTensorMode", WHY)
+FunctionalTensor, FunctionalTensorMode = import_only.classes(
+    "torch._subclasses.functional_tensor", "FunctionalTensor FunctionalTensorMode", WHY
+)
 
 __all__ = ["FunctionalTensor", "FunctionalTensorMode", "mb_unwrap_functional_tensor"]
 

@@ -10,6 +10,8 @@ As long as nobody replaces a step, `flambeau.batching.vmap` does all this by its
 from __future__ import annotations
 
 import sys
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -45,9 +47,15 @@ def _create_batched_inputs(flat_in_dims: list, flat_args: list, vmap_level: int,
 def _maybe_remove_batch_dim(name: str, batched_output: Any, vmap_level: int, batch_size: int, out_dim: int | None) -> Any:
     """A leaf of the results as it leaves vmap."""
     if out_dim is None:
-        return ours.left(name, batched_output, None, batched.state.levels[vmap_level - 1]) if isinstance(batched_output, Batched) else batched_output
+        return (
+            ours.left(name, batched_output, None, batched.state.levels[vmap_level - 1])
+            if isinstance(batched_output, Batched)
+            else batched_output
+        )
     if not isinstance(batched_output, Tensor):
-        raise ValueError(f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean out_dims=None for it?")
+        raise ValueError(
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(batched_output)}. Did you mean out_dims=None for it?"
+        )
     return _remove_batch_dim(batched_output, vmap_level, batch_size, out_dim)
 
 
@@ -71,6 +79,29 @@ STEPS: dict[str, Callable[..., Any]] = {step.__name__: step for step in (_proces
 _self = sys.modules[__name__]
 
 
+class Ended(threading.local):
+    """The levels of this thread's vmaps by steps that something still knows, by depth and number of samples.
+
+    Libraries know levels by their numbers, and keep samples made at one for the next vmap of that number (tensordict's `_add_batch_dim` remembers its
+    answer while the container is locked). So a vmap over as many samples goes on with the level that was there before.
+    """
+
+    def __init__(self) -> None:
+        self.levels: weakref.WeakValueDictionary[tuple[int, int], Level] = weakref.WeakValueDictionary()
+
+    def level(self, size: int, randomness: str) -> Level:
+        """The level to enter next."""
+        key = len(batched.state.levels), size
+        found = self.levels.get(key)
+        if found is None:
+            self.levels[key] = found = Level(size, randomness)
+        found.randomness, found.active = randomness, True
+        return found
+
+
+ended = Ended()
+
+
 def _steps() -> list[Callable] | None:
     """The three steps, if one of them has been replaced."""
     now = [getattr(_self, name) for name in STEPS]
@@ -82,7 +113,7 @@ def _by_steps(func: Callable, in_dims: Any, out_dims: Any, randomness: str, chun
     size, dims, leaves, spec = process(in_dims, args, func)
 
     def run(size: int, leaves: list) -> Any:
-        with Level(size, randomness) as level:
+        with ended.level(size, randomness) as level:
             number = level.depth + 1
             return unwrap(func(*create(dims, leaves, number, spec), **kwargs), out_dims, number, size, func)
 
@@ -99,7 +130,9 @@ def _by_steps(func: Callable, in_dims: Any, out_dims: Any, randomness: str, chun
     places = _broadcast_to_and_flatten(out_dims, whole)
     assert places is not None
     columns = zip(*(chunk[0] for chunk in chunks), strict=True)
-    return tree_unflatten([column[0] if d is None else OPS["cat"](list(column), d) for column, d in zip(columns, places, strict=True)], whole)
+    return tree_unflatten(
+        [column[0] if d is None else OPS["cat"](list(column), d) for column, d in zip(columns, places, strict=True)], whole
+    )
 
 
 ours.replaced_steps = lambda: None if _steps() is None else _by_steps

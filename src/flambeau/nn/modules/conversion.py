@@ -1,4 +1,4 @@
-"""torch.__future__: how converting a model (`Module.to`, `half`, `to_empty`, ...) and loading one treat the parameters that are there.
+"""How converting a model (`Module.to`, `half`, `to_empty`, ...) and loading one treat the parameters that are there.
 
 neither     a parameter gets new data, and stays the object it was       (`parameter.data = ...`, `parameter.copy_(...)`)
 overwrite   converting puts a new Parameter into the module
@@ -6,11 +6,6 @@ swap        a parameter stays the object it was, and becomes the new tensor in e
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "get_overwrite_module_params_on_conversion", "get_swap_module_params_on_conversion", "set_overwrite_module_params_on_conversion",
-    "set_swap_module_params_on_conversion",
-]  # fmt: skip
 
 _overwrite = _swap = False
 

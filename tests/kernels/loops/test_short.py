@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 import flambeau
+import flambeau.ops.softmax
+from flambeau.kernels.loops.language import DECLARED
+from flambeau.kernels.loops.run import run
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions import rowwise
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 TOLERANCE = {"float32": 2e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
@@ -30,7 +32,7 @@ def operands_of(name: str, shape: tuple[int, ...], dtype: str) -> tuple[np.ndarr
     rng = np.random.default_rng(5)
     x, grad = (rng.standard_normal(shape).astype({"bfloat16": ml_dtypes.bfloat16}.get(dtype, dtype)) for _ in range(2))
     if name.endswith("backward"):
-        return grad, rowwise.softmax(x, -1) if name.startswith("soft") else rowwise.log_softmax(x, -1)
+        return grad, run(DECLARED[name.removesuffix("_backward")], (x,))
     return (x,)
 
 
@@ -40,7 +42,7 @@ def test_short_rows_have_the_values_of_the_definition(name, dtype):
     """Rows that are worked on side by side are not what they are alone."""
     for shape in SHAPES:
         operands = operands_of(name, shape, dtype)
-        found = getattr(rowwise, name)(*operands, -1)
+        found = run(DECLARED[name], operands)
         assert found.dtype == operands[0].dtype and found.shape == shape and found.flags.c_contiguous
         wanted = expected(name, operands[-1].astype(np.float64), operands[0].astype(np.float64))
         bound = TOLERANCE[dtype] * (1 + np.abs(wanted).max())
@@ -54,7 +56,7 @@ def test_what_is_no_number_stays_in_its_row():
     x[9, :] = -np.inf
     x[11, 2] = -np.inf
     for name in ("softmax", "log_softmax"):
-        found = getattr(rowwise, name)(x, -1)
+        found = run(DECLARED[name], (x,))
         assert set(np.isnan(found).any(-1).nonzero()[0]) == {3, 4, 7, 9}
         assert np.isnan(found[[3, 4, 9]]).all() and found[11, 2] == (0 if name == "softmax" else -np.inf)
 
@@ -67,7 +69,7 @@ def test_short_rows_have_the_same_bits_with_any_number_of_threads():
             operands, found = operands_of(name, (30011, 7), "float32"), []
             for count in (1, 2, 3):
                 flambeau.set_num_threads(count)
-                found.append(getattr(rowwise, name)(*operands, -1).tobytes())
+                found.append(run(DECLARED[name], operands).tobytes())
             assert found[0] == found[1] == found[2]
     finally:
         flambeau.set_num_threads(threads)

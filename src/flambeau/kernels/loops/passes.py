@@ -1,0 +1,139 @@
+"""How a loop is carried out: in passes over the row. A pass computes the reductions whose arguments are known, the last one what is stored.
+
+Every schedule prints the same passes. In the values of a pass, what was found before stands as a local name:
+
+    s0, s1 ...   a reduction that is done: one number for each row
+    n0, n1 ...   what is made of such numbers alone, computed once for each row before the pass
+    k0           what is dear to compute (an exponential) and needed again: it waits in a row of its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.expr import Expr
+from flambeau.kernels.loops.language import EACH, REDUCTIONS, Loop, in_order, uses
+
+DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """A reduction that a pass computes: under which name, of which value."""
+
+    name: Expr
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One walk along the row: `numbers` come before it, and are (name, value) as `kept` are."""
+
+    numbers: tuple[tuple[Expr, Expr], ...]
+    reductions: tuple[Reduced, ...]
+    kept: tuple[tuple[Expr, Expr], ...]
+
+    @property
+    def values(self) -> list[Expr]:
+        """All that is computed at each place, the reductions' first."""
+        return [r.value for r in self.reductions] + [value for _, value in self.kept]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """`stores`: what the last walk computes for those along the row, with the `numbers` before it; `made`: what is one number for each row."""
+
+    reducing: tuple[Pass, ...]
+    made: dict[int, Expr]
+    numbers: tuple[tuple[Expr, Expr], ...]
+    stores: dict[int, Expr]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something waits in a row of its own."""
+        return any(step.kept for step in self.reducing)
+
+    @property
+    def over_first(self) -> bool:
+        """Whether what waits may take the place of the first operand: nothing reads that any more, from then on."""
+        begun = False
+        for step in self.reducing:
+            if begun and any(uses(value, e.load(0)) for value in step.values):
+                return False
+            begun = begun or bool(step.kept)
+        return not any(uses(value, e.load(0)) for value in self.stores.values())
+
+
+def passes(loop: Loop, room: int = 1) -> Passes:
+    """The passes of a loop, with room for so many rows of what is kept."""
+    return _Cut(loop, room).all()
+
+
+class _Cut:
+    def __init__(self, loop: Loop, room: int):
+        self.loop, self.order = loop, in_order(loop.values)
+        self.levels: dict[Expr, int] = {}
+        for value in self.order:
+            deepest = max([self.levels[a] for a in value.args], default=0)
+            self.levels[value] = deepest + (value.op in REDUCTIONS)
+        self.reductions = [v for v in self.order if v.op in REDUCTIONS]
+        self.names = {r: e.local(f"s{k}") for k, r in enumerate(self.reductions)}
+        self.kept = {v: e.local(f"k{k}") for k, v in enumerate(self.dear()[:room])}
+        self.hoisted = 0
+        self.done: dict[Expr, Expr] = {}
+
+    def dear(self) -> list[Expr]:
+        """Dear values that one pass computes for a reduction and a later pass reads again."""
+        found, values = [], self.loop.values
+        for value in self.order:
+            if value.op in DEAR and self.loop.varies(value):
+                needed = {self.levels[r] - 1 for r in self.reductions if uses(r.args[0], value)}
+                last = any(uses(v, value, stop=self.reductions) for v in values)
+                if len(needed) + last > 1 and needed:
+                    found.append(value)
+        return found
+
+    def all(self) -> Passes:
+        along = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] != EACH}
+        made = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] == EACH}
+        reducing = [self.one(level) for level in range(1, max(self.levels.values()) + 1)]
+        of_made = {k: self.named(v) for k, v in made.items()}
+        numbers, values = self.hoist([self.named(v) for v in along.values()])
+        return Passes(tuple(reducing), of_made, numbers, dict(zip(along, values, strict=True)))
+
+    def one(self, level: int) -> Pass:
+        chosen = [r for r in self.reductions if self.levels[r] == level]
+        new = [k for k in self.kept if k not in self.done and any(uses(r.args[0], k) for r in chosen)]
+        numbers, values = self.hoist([self.named(r.args[0]) for r in chosen] + [self.named(k) for k in new])
+        self.done |= {r: self.names[r] for r in chosen} | {k: self.kept[k] for k in new}
+        reduced = tuple([Reduced(self.names[r], r.op, v) for r, v in zip(chosen, values, strict=False)])
+        return Pass(numbers, reduced, tuple([(self.kept[k], v) for k, v in zip(new, values[len(chosen) :], strict=True)]))
+
+    def named(self, value: Expr) -> Expr:
+        """The value with what is done under its name."""
+        return e.replace(value, self.done)
+
+    def hoist(self, values: Sequence[Expr]) -> tuple[tuple[tuple[Expr, Expr], ...], list[Expr]]:
+        """What is one number for the row, under names, and the values with those in its place. What such a number is made of needs no name."""
+        numbers: dict[Expr, Expr] = {}
+
+        def visit(value: Expr) -> bool:
+            """Whether it is one number for the row."""
+            if value.op == "load":
+                return self.loop.loads[value.value] == EACH
+            if value.op in ("local", "position"):
+                return value.op == "local" and value.value[0] == "s"
+            fixed = [visit(a) for a in value.args]
+            if not all(fixed):
+                for a, is_fixed in zip(value.args, fixed, strict=True):
+                    if is_fixed and a.args and a not in numbers:
+                        numbers[a] = e.local(f"n{self.hoisted + len(numbers)}", a.kind)
+            return all(fixed)
+
+        for value in values:
+            visit(value)
+        self.hoisted += len(numbers)
+        return tuple([(name, value) for value, name in numbers.items()]), [e.replace(value, numbers) for value in values]
