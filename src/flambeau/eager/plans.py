@@ -100,6 +100,21 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
+class Factory:
+    """Stands for the operation of a note that says how a tensor was made of nothing: by which function, without arguments."""
+
+    kind, parameters, n_positional, variadic, differentiable = "array", (), 0, None, False
+    find_work = first_alone = None
+
+    def __init__(self, name: str, make: Callable):
+        self.name, self.short, self.forward = name, name, make
+
+
+def note_made(name: str, make: Callable, result: Tensor) -> None:
+    """Tell whoever is watching how a tensor was made."""
+    note(MAKES, Factory(name, make), (), (result,), result)
+
+
 class Unplanned(Exception):
     """There is more to a call than its steps."""
 
@@ -460,8 +475,9 @@ def furnish() -> None:
     """Tell the compiled part what tensors, storages and nodes are made of. Runs once, at import."""
     if lib is None:
         return
-    from flambeau import dtypes
+    from flambeau import devices, dtypes, errors
     from flambeau.autograd.node import next_sequence
+    from flambeau.ops import formats
     from flambeau.eager import array_ops, views
     from flambeau.kernels.native import memory_guard
     from flambeau.tensor import PLAIN, Size, wrap
@@ -469,10 +485,10 @@ def furnish() -> None:
 
     of_tensor = ("_array", "_base", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage", "_view_mode")
     functions = (
-        wrap, views._wrap_view, record.store, next_sequence, array_ops.as_array, record.share, Kept, memory_guard.as_ours, Tensor._bump,
-        Tensor._shared_storage,
+        wrap, views._wrap_view, record.store, next_sequence, array_ops.as_array, record.share, Kept, memory_guard.as_ours, Tensor._shared_storage,
     )  # fmt: skip
-    classes = (Tensor, Size, dtypes.dtype, Storage, record.OpNode)
+    lasting = {dtypes.dtype, devices.device, formats.memory_format}
     changes.listeners.append(lib.forget_plans)
     changes.not_again.append(note)
-    lib.furnish(classes, PLAIN, functions, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "saved"))
+    classes = (Tensor, Size, Storage, record.OpNode)
+    lib.furnish(classes, PLAIN, lasting, functions, errors._PACKAGE, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "saved"))

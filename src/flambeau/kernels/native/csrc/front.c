@@ -243,8 +243,8 @@ PyObject *fl_furnish(PyObject *module, PyObject *args) {
     PyTypeObject *storage, *node;
     PyObject *names;
     House *h = &fl_house;
-    if (!PyArg_ParseTuple(args, "(OOOOO)O(OOOOOOOOOO)OOO!:furnish", &h->tensor, &h->size, &h->dtype, &storage, &node, &h->plain, &h->wrap, &h->wrap_view,
-                          &h->store, &h->next, &h->as_array, &h->share, &h->kept, &h->out_of_memory, &h->bump, &h->shared_storage, &h->modes, &h->state, &PyTuple_Type, &names))
+    if (!PyArg_ParseTuple(args, "(OOOO)OO(OOOOOOOOO)UOOO!:furnish", &h->tensor, &h->size, &storage, &node, &h->plain, &h->lasting, &h->wrap, &h->wrap_view,
+                          &h->store, &h->next, &h->as_array, &h->share, &h->kept, &h->out_of_memory, &h->shared_storage, &h->package, &h->modes, &h->state, &PyTuple_Type, &names))
         return NULL;
     for (int i = 0; i < N_SLOTS; i++)
         if ((h->at[i] = fl_slot_offset(i < VERSION ? h->tensor : i == VERSION ? storage : node, PyTuple_GET_ITEM(names, i))) < 0) return NULL;

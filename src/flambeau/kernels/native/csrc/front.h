@@ -8,9 +8,9 @@ enum { MOST_WORDS = 192, MOST_SLOTS = 60, MOST_GIVEN = 64 };
 /* Of a tensor; the one after the last, of a storage; the last, of a node. */
 enum { ARRAY, BASE, INFERENCE, NEEDS, NODE, NR, STAMP, STORAGE, VIEW_MODE, VERSION, SAVED, N_SLOTS };
 typedef struct {
-    PyTypeObject *tensor, *size, *dtype, *elsewhere; /* `elsewhere`: arrays on the only GPU there is, if there is one */
-    PyObject *plain;                                 /* the set of tensor types that have no say of their own */
-    PyObject *wrap, *wrap_view, *store, *next, *as_array, *share, *kept, *out_of_memory, *bump, *shared_storage;
+    PyTypeObject *tensor, *size, *elsewhere; /* `elsewhere`: arrays on the only GPU there is, if there is one */
+    PyObject *plain, *lasting;                       /* sets of types: of tensors that have no say of their own; of what lives as long as the program, like dtypes */
+    PyObject *wrap, *wrap_view, *store, *next, *as_array, *share, *kept, *out_of_memory, *shared_storage, *package;
     PyObject *modes, *state; /* autograd/modes.py: its variables, and the settings of the thread */
     Py_ssize_t at[N_SLOTS];
 } House;

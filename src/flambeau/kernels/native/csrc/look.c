@@ -100,7 +100,7 @@ static int put_value(Look *look, PyObject *value, bool by_kind) {
         return put(look, FLOAT), put(look, bits), SEEN;
     }
     if (PyUnicode_CheckExact(value)) return put_text(look, STRING, value);
-    if (Py_IS_TYPE(value, fl_house.dtype)) return put(look, OBJECT), put(look, (int64_t)(intptr_t)value), SEEN; /* dtypes live as long as the program */
+    if (PySet_Contains(fl_house.lasting, (PyObject *)Py_TYPE(value)) == 1) return put(look, OBJECT), put(look, (int64_t)(intptr_t)value), SEEN;
     if (value == Py_Ellipsis) return put(look, REST), SEEN;
     if (PySlice_Check(value)) {
         PySliceObject *slice = (PySliceObject *)value;

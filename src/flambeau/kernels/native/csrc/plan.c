@@ -272,11 +272,42 @@ static bool may_write(const Run *run, const Step *s, bool wants) {
     return true;
 }
 
+/* Where the program called this package: `place` in errors.py. */
+static PyObject *place(void) {
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    PyObject *found = NULL;
+    while (frame && !found) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        if (PyUnicode_Tailmatch(code->co_filename, fl_house.package, 0, PY_SSIZE_T_MAX, -1) == 0) found = Py_BuildValue("Oi", (PyObject *)code, PyFrame_GetLasti(frame));
+        Py_DECREF(code);
+        Py_SETREF(frame, PyFrame_GetBack(frame));
+    }
+    Py_XDECREF(frame);
+    return found || PyErr_Occurred() ? found : Py_NewRef(Py_None);
+}
+
+/* Note that memory was written to: Tensor._bump. */
+static int bump(PyObject *tensor) {
+    static PyObject *one;
+    if (!one && !(one = PyLong_FromLong(1))) return -1;
+    PyObject *storage = fl_of(tensor, STORAGE);
+    storage = storage == Py_None ? PyObject_CallOneArg(fl_house.shared_storage, tensor) : Py_NewRef(storage);
+    PyObject *version = storage ? PyNumber_Add(fl_of(storage, VERSION), one) : NULL;
+    int said = version ? 0 : -1;
+    if (version) Py_SETREF(SLOT(storage, fl_house.at[VERSION]), version);
+    if (!said && fl_is_recording()) { /* a derivative may ask for what was there before, and will have to say who overwrote it */
+        PyObject *where = place();
+        said = where ? PyObject_SetAttrString(storage, "changed_at", where) : -1;
+        Py_XDECREF(where);
+    }
+    Py_XDECREF(storage);
+    return said;
+}
+
 static int write_over(const Run *run, const Step *s) {
-    PyObject *made = work(run, s), *bumped = NULL;
-    if (made && made != Py_NotImplemented) bumped = PyObject_CallOneArg(fl_house.bump, run->slot[s->code[0]]);
-    const int said = bumped ? SEEN : made ? (PyErr_Occurred() ? FAILED : UNKNOWN) : FAILED;
-    Py_XDECREF(made), Py_XDECREF(bumped);
+    PyObject *made = work(run, s);
+    const int said = !made ? FAILED : made == Py_NotImplemented ? UNKNOWN : bump(run->slot[s->code[0]]) < 0 ? FAILED : SEEN;
+    Py_XDECREF(made);
     return said;
 }
 
