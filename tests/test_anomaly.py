@@ -7,8 +7,7 @@ import warnings
 import pytest
 
 import flambeau
-from flambeau import nn
-from flambeau.autograd import modes
+from flambeau import modes, nn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Anomaly Detection")
 

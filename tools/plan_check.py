@@ -41,7 +41,7 @@ class Checked:
     def __init__(self, op, name, torch, T, options):
         self.op, self.name, self.torch, self.T, self.options = op, name, torch, T, options
         self.side = Side(T, "cpu", torch)
-        self.modes = importlib.import_module("flambeau.autograd.modes")
+        self.modes = importlib.import_module("flambeau.modes")
         self.counts, self.differences = Counter(), []
 
     def run(self):

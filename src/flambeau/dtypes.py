@@ -171,10 +171,12 @@ for _spelling in (np.longlong, np.ulonglong, np.intc, np.uintc, np.int_, np.uint
 
 
 def of_array(array) -> dtype:
-    """The dtype of a NumPy (or CuPy) array."""
+    """The dtype of a NumPy (or CuPy) array; of a tensor, its own."""
     try:
         return OF_NUMPY[array.dtype]
     except KeyError:
+        if type(array.dtype) is dtype:
+            return array.dtype
         known = ", ".join(d.name for d in ALL)
         raise TypeError(f"can't convert np.ndarray of {array.dtype}: the supported types are {known}. Try array.astype(...)") from None
 

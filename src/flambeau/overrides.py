@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from flambeau import functional
-from flambeau.autograd import modes
+from flambeau import functional, modes
 from flambeau.eager import bind, overrides
 from flambeau.eager.overrides import NOWRAP, overridden
 from flambeau.tensor import Tensor

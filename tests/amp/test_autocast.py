@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau import nn
-from flambeau.autograd import modes
+from flambeau import modes, nn
 
 torch = pytest.importorskip("torch")
 F = flambeau.nn.functional

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau import nn
-from flambeau.autograd import modes
+from flambeau import modes, nn
 from flambeau.autograd import profiler as plain
 from flambeau.profiler import ProfilerActivity, profile, record_function, supported_activities
 

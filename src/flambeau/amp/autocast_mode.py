@@ -15,7 +15,7 @@ from typing import Any
 from flambeau import devices, dtypes
 from flambeau.eager.autocast import casting
 from flambeau.tensor import Tensor
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import forks
-from flambeau.autograd import modes
+from flambeau import forks, modes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.arithmetic import _add
 from flambeau.ops.formats import contiguous_format
 from flambeau.tensor import DISPATCHED, Tensor, wrap
+from flambeau.tensor.node import AccumulateGrad
 
 state = modes.state
 _add_into = _add.kernel.launch_into
@@ -38,6 +38,14 @@ def accumulate(leaf: Tensor, grad: Tensor) -> None:
     grad = run_hooks_before(leaf, grad)
     add_to_grad(leaf, grad)
     run_hooks_after(leaf, grad)
+
+
+def _apply(self: AccumulateGrad, *grads: Any) -> list:
+    accumulate(self.variable, grads[0])
+    return []
+
+
+AccumulateGrad.apply = _apply  # type: ignore[method-assign, assignment]
 
 
 def run_hooks_before(leaf: Tensor, grad: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import anomaly_mode, modes
+from flambeau import modes
+from flambeau.autograd import anomaly_mode
 from flambeau.tensor import Tensor
 
 state = modes.state

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 
 
 def set_anomaly(mode: bool, check_nan: bool = True) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, errors
-from flambeau.autograd import modes
+from flambeau import devices, errors, modes
 from flambeau.autograd.engine import looks, run_backward
 from flambeau.eager import overrides
 from flambeau.kernels import arrays
-from flambeau.ops import ABOVE
 from flambeau.tensor import DISPATCHED, PLAIN, Size, Tensor, wrap
+from flambeau.tensor.making.factories import ones_like
 
 state = modes.state
 
@@ -247,7 +246,7 @@ def _one(out) -> Tensor:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs, found {dtype}")
     if asked:
         with modes.no_grad():
-            return ABOVE["named"]("ones_like")(out)
+            return ones_like(out)
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
     arrays.fill(array, 1)
     return wrap(array)

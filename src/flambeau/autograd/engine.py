@@ -18,14 +18,13 @@ from heapq import heappop, heappush
 from time import perf_counter_ns as now
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.autograd.accumulate import add_to_grad, hooked, plus, run_hooks, run_hooks_after, run_hooks_before
-from flambeau.autograd.node import LEAF, Hooks, Node, refuse_swapped
 from flambeau.kernels.arrays import plain
 from flambeau.kernels.native import memory_guard
 from flambeau.kernels.reductions.reduce import reduce
 from flambeau.tensor import wrap
+from flambeau.tensor.node import LEAF, Hooks, Node, refuse_swapped
 from flambeau.tracing import kinds
 
 state = modes.state

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from flambeau.autograd.modes import state
 from flambeau.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, MemRecordsAcc
+from flambeau.modes import state
 from flambeau.tracing import events
 from flambeau.tracing.kinds import RANGE
 from flambeau.tracing.recorder import Recorder
@@ -209,7 +209,7 @@ class emit_nvtx:
     def __enter__(self) -> emit_nvtx | None:
         if not self.enabled:
             return None
-        from flambeau.tensor.host_memory import cuda_is_available
+        from flambeau.tensor.memory.host_memory import cuda_is_available
 
         if not cuda_is_available():
             raise RuntimeError(

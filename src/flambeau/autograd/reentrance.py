@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from flambeau import devices
-from flambeau.autograd.modes import state
+from flambeau.modes import state
 
 DEEPEST = 60  # Functions inside each other on one stack: each takes about seven frames, and the program some of its own
 

@@ -12,13 +12,13 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.engine import edges_from
-from flambeau.autograd.node import Node, next_sequence
 from flambeau.eager import record
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.saved import with_history
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.node import Node, next_sequence
 
 state = modes.state
 

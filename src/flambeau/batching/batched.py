@@ -33,14 +33,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
-from flambeau.autograd.node import LEAF, Node
+from flambeau import devices, dtypes, modes
 from flambeau.eager import inplace, overrides
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import LEAF, Node
 
 state = modes.state
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import decompositions, factories, histories, indexing, members, names, stack
 from flambeau.dispatch.leaves import Leaf, Watcher, leaf_of, meta_twin, watch
 from flambeau.dispatch.proxy import Proxy
@@ -20,12 +20,15 @@ from flambeau.eager import inplace, overrides
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.indexing import getitem, setitem
 from flambeau.eager.record import record_array
-from flambeau.ops import formats, overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import is_composite
+from flambeau.ops import formats
 from flambeau.ops.results import TYPES
-from flambeau.ops.tags import is_composite
-from flambeau.tensor import Tensor, protocols, untyped_storage
-from flambeau.tensor.inplace_views import BECOMING
+from flambeau.tensor import Tensor
+from flambeau.tensor.memory import untyped_storage
+from flambeau.tensor.methods import protocols
+from flambeau.tensor.methods.inplace_views import BECOMING
 
 state = modes.state
 

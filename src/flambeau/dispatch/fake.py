@@ -12,8 +12,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.dispatch import stack
 from flambeau.dispatch.mode import TorchDispatchMode
 from flambeau.dispatch.proxy import Proxy
@@ -22,7 +21,7 @@ from flambeau.eager.arguments import tensors_in
 from flambeau.eager.overrides import disabled_torch_function
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.factories import empty_strided
+from flambeau.tensor.making.factories import empty_strided
 
 state = modes.state
 META = devices.meta
@@ -185,7 +184,7 @@ class FakeTensorMode(TorchDispatchMode):
         return fake
 
     def _made(self, tensor: Tensor) -> FakeTensor:
-        from flambeau.tensor.parameter import Parameter
+        from flambeau.tensor.making.parameter import Parameter
 
         with stack.not_dispatching(), modes.no_grad():
             storage = tensor._shared_storage()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import stack
 from flambeau.dispatch.names import LEAVES
 from flambeau.eager.arguments import Arguments, tensors_in

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import names, stack
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides

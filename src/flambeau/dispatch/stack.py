@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import tensors_in
 from flambeau.tensor import Tensor

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, float8
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, float8, modes
 from flambeau.eager import inplace, older_calls, overrides, plans
 from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
 from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor

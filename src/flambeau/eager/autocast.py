@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.ops import autocast as lists
 from flambeau.tensor import PLAIN, Tensor
 

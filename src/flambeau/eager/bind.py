@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 
-from flambeau import forks, ops
-from flambeau.autograd import modes
+from flambeau import forks, modes, ops
 from flambeau.eager import array_ops, indexing, older_calls, overrides, plans, pointwise, record, views
 from flambeau.ops import OPS, asking, contents
 from flambeau.ops.declare import ArrayOp, ChoiceOp, CompositeOp, Op, PointwiseOp, ViewOp

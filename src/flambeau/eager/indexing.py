@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes, literals
-from flambeau.autograd import modes
+from flambeau import dtypes, literals, modes
 from flambeau.eager import inplace, overrides, plans
 from flambeau.eager.record import record_view
 from flambeau.eager.views import make, over

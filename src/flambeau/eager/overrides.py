@@ -14,8 +14,7 @@ from functools import partial, wraps
 from types import FunctionType
 from typing import Any
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, modes
 from flambeau.ops import ABOVE
 from flambeau.tensor import DISPATCHED, PLAIN, Tensor
 

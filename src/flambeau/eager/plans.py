@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
-from flambeau import changes
-from flambeau.autograd import modes
-from flambeau.autograd.node import rename
+from flambeau import changes, modes
 from flambeau.eager import record
 from flambeau.kernels import arrays
 from flambeau.kernels.native.native import lib, strided_view
 from flambeau.ops.results import Kept
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import rename
 
 state = modes.state
 # What an argument of a step's work is, or what a node saves: kernels/csrc/plan.c knows these numbers.
@@ -68,7 +67,7 @@ def learn(front: Callable, args: tuple, kwargs: dict, wants: bool, by_kind: int)
     """(result, plan) of a call; False if there is no plan for such calls. Of the first `by_kind` arguments only
     the kind counts: the plan is to hold for all numbers."""
     state.notes = notes = []
-    modes.watching += 1  # see Note [counting without a lock] in autograd/modes.py
+    modes.watching += 1  # see Note [counting without a lock] in modes.py
     try:
         result = front(*args, **kwargs)
     finally:
@@ -476,11 +475,11 @@ def furnish() -> None:
     if lib is None:
         return
     from flambeau import devices, dtypes, errors
-    from flambeau.autograd.node import next_sequence
-    from flambeau.ops import formats
     from flambeau.eager import array_ops, views
     from flambeau.kernels.native import memory_guard
+    from flambeau.ops import formats
     from flambeau.tensor import PLAIN, Size, wrap
+    from flambeau.tensor.node import next_sequence
     from flambeau.tensor.storage import Storage
 
     of_tensor = ("_array", "_base", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage", "_view_mode")

@@ -8,8 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from flambeau import dtypes, errors
-from flambeau.autograd import modes
+from flambeau import dtypes, errors, modes
 from flambeau.eager import inplace, overrides, plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_pointwise, record_written

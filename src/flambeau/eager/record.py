@@ -12,14 +12,14 @@ from typing import Any
 
 from numpy import ndarray
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, rename
+from flambeau import modes
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import RESULT
 from flambeau.kernels.mirrored import Mirrored
 from flambeau.kernels.native.native import maker
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.node import FREED, LEAF, Node, freed_error, next_sequence, rename
 from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS

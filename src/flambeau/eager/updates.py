@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import overrides
 from flambeau.kernels import arrays
 from flambeau.kernels.loops import updates

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from numpy import ndarray
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import overrides, plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_array, record_view

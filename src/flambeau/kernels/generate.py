@@ -20,9 +20,12 @@ from flambeau.kernels.loops.schedules import SCHEDULES
 from flambeau.kernels.loops.source import HEADER
 from flambeau.kernels.loops.updates import Update
 from flambeau.kernels.random import random_loops
-from flambeau.kernels.reductions import channels, cross_entropy_loops, fold, lanes, norm_loops, scan_loops
+from flambeau.kernels.reductions import fold, lanes, scan_loops
 from flambeau.kernels.templates import (
+    channels,
+    cross_entropy_loops,
     fourier_loops,
+    norm_loops,
     pool_loops,
     print_attention,
     print_conv,

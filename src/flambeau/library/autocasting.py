@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.library.keys import of_device
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators.overloads import OpOverload
 from flambeau.tensor import Tensor
 
 __all__ = ["autocast_kernel"]

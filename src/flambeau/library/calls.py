@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import overrides
 from flambeau.library import aten, kernels
-from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import PLAIN, Tensor
 from flambeau.tracing.kinds import FUNCTION
 

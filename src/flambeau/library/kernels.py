@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.library.guards import Guard, thread
 from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_device
-from flambeau.ops import calling
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.tags import is_composite
+from flambeau.operators import calling
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import is_composite
 from flambeau.tensor import PLAIN, Tensor
 
 EXPLICIT = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")

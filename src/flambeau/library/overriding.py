@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau import modes
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
 from flambeau.tracing import names
 
 __all__ = ["begin", "end"]

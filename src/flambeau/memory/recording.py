@@ -15,12 +15,11 @@ import weakref
 from bisect import bisect_right
 from typing import Any
 
-from flambeau import errors
-from flambeau.autograd import modes
-from flambeau.autograd.node import Node, next_sequence
+from flambeau import errors, modes
 from flambeau.nn.modules import watched
 from flambeau.overrides import TorchFunctionMode
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import Node, next_sequence
 from flambeau.tracing.kinds import OPERATION
 from flambeau.tracing.recorder import is_ours
 

@@ -1,7 +1,6 @@
 """Every operation, declared once. Importing this room fills `OPS` with those that most programs use; the others come when asked for."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from flambeau.ops.contents import AT_ONCE, SUBJECTS, load
@@ -19,7 +18,9 @@ def everything() -> list:
 
 
 LIBRARIES: dict[str, Callable[[str], Any]] = {}  # what rooms above have under torch.ops besides: they enter here who makes it
-ABOVE: dict[str, Callable] = {}  # what the door gives to operators: "run" imports the room that runs them, "named" finds a public function
+ABOVE: dict[
+    str, Callable
+] = {}  # what the door gives: "operators" imports those by their names, "run" the room that runs them, "named" finds a public function
 loaded_libraries: set[str] = set()  # libraries of compiled operators: there can be none
 
 
@@ -44,7 +45,7 @@ def __getattr__(name: str):
         return LIBRARIES[name](name)
     if name == "higher_order":
         return ABOVE["higher_order"]()
-    found = globals()[name] = import_module(f"{__name__}.overloads").namespace_of(name)
+    found = globals()[name] = ABOVE["operators"]().namespace_of(name)
     return found
 
 

@@ -15,11 +15,11 @@ from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.random import sampling
+from flambeau.kernels.random.drawing import fill, source
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.bounds import _clamp
 from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
-from flambeau.ops.sampling import fill, source
 
 block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False)
 

@@ -54,7 +54,7 @@ def checked_alpha(input, other, alpha):
     """
     if type(alpha) is int and abs(alpha) <= 256:
         return alpha  # every dtype has it
-    if type(alpha) is float and is_tensor(input) and input._array.dtype.char in "fd":
+    if type(alpha) is float and is_tensor(input) and input.dtype in (dtypes.float32, dtypes.float64):
         return alpha  # of the result's category in any case
     common = promoted(input, other)
     if isinstance(alpha, bool) and common is not dtypes.bool:

@@ -1,6 +1,6 @@
 """Cross entropy: how surprised a model is by the class that was right. The loss of classifiers and language models.
 
-    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward (kernels/reductions/cross_entropy.py)
+    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward (kernels/templates/cross_entropy.py)
     nll_loss        of logarithms of probabilities that are there already: -x[target]
 
 Both take inputs (N, C), (C) or (N, C, d1, d2, ...) and targets (N), () or (N, d1, d2, ...) of class numbers. Classes may weigh differently: the mean
@@ -18,10 +18,10 @@ from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions import cross_entropy as classes
 from flambeau.kernels.reductions import folding
-from flambeau.kernels.reductions.cross_entropy import flat_target
 from flambeau.kernels.reductions.reduce import dense
+from flambeau.kernels.templates import cross_entropy as classes
+from flambeau.kernels.templates.cross_entropy import flat_target
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.results import Kept

@@ -217,7 +217,7 @@ def svd(input, some=True, compute_uv=True):
     if compute_uv:
         u, s, vh = _svd(input, not some)
         return u, s, adjoint(vh)
-    check_matrices("linalg.svd", input._array)
+    check_matrices("linalg.svd", input)
     *batch, m, n = input.shape
     return input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n))
 

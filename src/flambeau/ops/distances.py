@@ -78,9 +78,7 @@ _cdist.derivative(
 )
 
 
-@_cdist.meta
-def _(x1, x2, p, by_product):
-    return _pairs_shape(x1, x2), x1.dtype
+_cdist.meta(lambda x1, x2, p, by_product: (_pairs_shape(x1, x2), x1.dtype))
 
 
 MODES = {"use_mm_for_euclid_dist_if_necessary": None, "use_mm_for_euclid_dist": True, "donot_use_mm_for_euclid_dist": False}

@@ -33,7 +33,7 @@ def einsum(*args):
     A dimension of size 1 broadcasts. A label repeated within one operand is a diagonal.
     """
     operands, inputs, output = _read(args)
-    return _follow(_plan(inputs, output, tuple([tuple(t._array.shape) for t in operands])), operands)
+    return _follow(_plan(inputs, output, tuple([tuple(t.shape) for t in operands])), operands)
 
 
 # -- carrying out a plan ---------------------------------------------------------------------------------------------------

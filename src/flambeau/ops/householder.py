@@ -34,8 +34,8 @@ def _block_reflector(vectors, tau):
 
 
 def _check_reflections(name: str, input, tau) -> None:
-    check_matrices(name, input._array, "input")
-    check_float(name, input._array)
+    check_matrices(name, input, "input")
+    check_float(name, input)
     if tau.dtype is not input.dtype:
         raise RuntimeError(
             f"{name}: tau dtype {dtypes.in_messages(tau.dtype)} does not match input dtype {dtypes.in_messages(input.dtype)}"
@@ -52,7 +52,7 @@ def _check_reflections(name: str, input, tau) -> None:
 def householder_product(A, tau):
     """The first N columns of H_1 H_2 ... H_K. A (..., M, N), tau (..., K) -> (..., M, N)."""
     name = "torch.linalg.householder_product"
-    check_matrices(name, A._array, "input")
+    check_matrices(name, A, "input")
     m, n = A.shape[-2:]
     if m < n:
         raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1], found {m} and {n}")
@@ -71,8 +71,8 @@ def orgqr(input, input2):
 def ormqr(input, tau, other, left=True, transpose=False):
     """Q other (other Q if not `left`; Q^H instead of Q with `transpose`) for the whole Q = H_1 ... H_K, which is never formed."""
     name = "torch.ormqr"
-    check_matrices(name, input._array, "input")
-    check_matrices(name, other._array, "other")
+    check_matrices(name, input, "input")
+    check_matrices(name, other, "other")
     _check_reflections(name, input, tau)
     check_same_dtype(name, input, other, "input and other")
     side = -2 if left else -1

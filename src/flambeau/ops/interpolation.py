@@ -273,7 +273,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         raise RuntimeError(f"interpolate: a result of size {sizes} is larger than any memory")
     _check_dtype(input, mode)
     if mode.startswith("nearest"):
-        return _picked(input, (mode, tuple(input._array.shape[2:]), tuple(sizes), tuple(scales)))
+        return _picked(input, (mode, tuple(input.shape[2:]), tuple(sizes), tuple(scales)))
     half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
     wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind

@@ -110,7 +110,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
 @composite(name="linalg.cond", method=False, out=True)
 def cond(A, p=None):
     """How much A can magnify a relative error: |A| |A^-1| in the matrix norm p, by default 2. (..., M, N) -> (...). Singular: inf."""
-    check_matrices("linalg.cond", A._array)
+    check_matrices("linalg.cond", A)
     if p is None or p in (2, -2):
         values = svdvals(A)
         if not values.shape[-1]:
@@ -119,7 +119,7 @@ def cond(A, p=None):
         return smallest / largest if p == -2 else largest / smallest
     if p not in ("fro", "nuc", 1, -1, inf, -inf):
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
-    check_square(f"linalg.cond({p!r})", A._array)
+    check_square(f"linalg.cond({p!r})", A)
     if p == "nuc":
         values = svdvals(A)
         return values.sum(-1) * (1 / values).sum(-1)
@@ -136,7 +136,7 @@ def cond(A, p=None):
 @composite(name="linalg.matrix_power", method=False, out="cast rows")
 def linalg_matrix_power(A, n):
     """A multiplied n times by itself, by repeated squaring; of the inverse if n is negative. (..., N, N) -> (..., N, N)."""
-    check_square("linalg.matrix_power", A._array)
+    check_square("linalg.matrix_power", A)
     n = whole(n)
     if n == 0:
         return A.contiguous().clone().copy_(identity_like(A))  # a result of A as any other power: its gradient is zero

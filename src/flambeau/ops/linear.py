@@ -132,9 +132,7 @@ linear.quick_derivative(input=_quick_input_gradient, weight=_quick_weight_gradie
 linear.quick_everywhere = True
 
 
-@linear.meta
-def _(input, weight, bias=None):
-    return _check(input, weight, bias), input.dtype
+linear.meta(lambda input, weight, bias=None: (_check(input, weight, bias), input.dtype))
 
 
 linear.work(lambda input, weight, bias: gemm.quick_linear if bias is not None else None)

@@ -11,8 +11,8 @@ import numpy as np
 
 from flambeau import dtypes, errors
 from flambeau.kernels import arrays
-from flambeau.kernels.reductions import cross_entropy as classes
 from flambeau.kernels.reductions.reduce import dense
+from flambeau.kernels.templates import cross_entropy as classes
 from flambeau.kernels.templates import gemm
 from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays

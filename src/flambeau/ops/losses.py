@@ -102,7 +102,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def _check_pair(name: str, input, target) -> None:
     check_tensor(name, "input", input)
     check_tensor(name, "target", target)
-    if input._array.shape != target._array.shape:
+    if input.shape != target.shape:
         warn_of_broadcasting(input, target)
 
 
@@ -181,7 +181,7 @@ def binary_cross_entropy_with_logits(
     reduction = chosen(reduction, size_average, reduce)
     check_tensor("binary_cross_entropy_with_logits", "input", input)
     check_tensor("binary_cross_entropy_with_logits", "target", target)
-    if input._array.shape != target._array.shape:
+    if input.shape != target.shape:
         check_same_shape("binary_cross_entropy_with_logits", input, target)
     if not target.dtype.is_floating_point:
         raise RuntimeError(

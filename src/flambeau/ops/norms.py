@@ -81,9 +81,7 @@ def _(input, ord, dims, keepdim, dtype):
     return folding.ready(f"norm{int(ord)}", input, dims, keepdim, input.dtype) if known else None
 
 
-@_vector_norm.meta
-def _(input, ord, dims, keepdim, dtype):
-    return reduced_shape(input.shape, dims, keepdim), _norm_dtype(input, dtype)
+_vector_norm.meta(lambda input, ord, dims, keepdim, dtype: (reduced_shape(input.shape, dims, keepdim), _norm_dtype(input, dtype)))
 
 
 def _vector_norm_gradient(grad, input, result, ord, dims, keepdim, dtype):

@@ -15,10 +15,9 @@ import math
 from functools import lru_cache
 
 from flambeau import determinism, dtypes
-from flambeau.kernels import arrays
 from flambeau.kernels.templates import pooling as kernels
 from flambeau.ops import specs
-from flambeau.ops.asking import of_all_samples
+from flambeau.ops.asking import geometry, of_all_samples
 from flambeau.ops.copying import in_kind
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last_3d
@@ -179,7 +178,7 @@ def _numbers(name: str, what: str, value, n: int) -> tuple[int, ...]:
 def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode: bool):
     """(output sizes, kernel, stride, padding, dilation), checked."""
     given = [tuple(v) if isinstance(v, list) else v for v in (kernel_size, stride, padding, dilation)]
-    return _geometry_of(name, n, input._array.shape, *given, ceil_mode)
+    return _geometry_of(name, n, tuple(input.shape), *given, ceil_mode)
 
 
 @lru_cache(maxsize=256)
@@ -367,7 +366,7 @@ def _adaptive_avg(name: str, n: int, input, output_size):
 def _averaged(input, n: int):
     """One window for all: the mean. Channels last stays so, though sizes of 1 hardly tell."""
     out = input.mean(tuple(range(-n, 0)), keepdim=True)
-    if input.dim() == n + 2 and kernels.layout.looks_channels_last(*arrays.view_of(input._array)):
+    if input.dim() == n + 2 and kernels.layout.looks_channels_last(*geometry(input)):
         channels = input.shape[1]
         return out.as_strided(tuple(out.shape), (channels, 1, *(channels,) * n))
     return out
@@ -419,7 +418,7 @@ def _declare_fractional(n: int) -> None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
             output_size = [int(size * r) for size, r in zip(input.shape[-n:], ratios, strict=True)]
         sizes = _numbers(name, "output_size", output_size, n)
-        _check_input(name, n, (1, *input.shape[-n:]) if input.dim() == n + 1 else input._array.shape)  # channels alone may be none
+        _check_input(name, n, (1, *input.shape[-n:]) if input.dim() == n + 1 else tuple(input.shape))  # channels alone may be none
         _check_dtype(name, input)
         if min(kernel) < 1 or min(sizes) < 0:
             raise RuntimeError(f"{name}(): kernel_size must be at least 1 and output_size at least 0, found {kernel} and {sizes}")

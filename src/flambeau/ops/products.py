@@ -130,7 +130,7 @@ def matmul(input, other):
     if not hasattr(other, "_array") or not hasattr(input, "_array"):
         found = other if hasattr(input, "_array") else input
         raise TypeError(f"matmul(): argument 'other' must be Tensor, not {type(found).__name__}")
-    a, b = input._array.ndim, other._array.ndim
+    a, b = input.dim(), other.dim()
     if a == 2 and b == 2:
         return mm.call(input, other)
     if a == 0 or b == 0:
@@ -321,7 +321,7 @@ def _(input, batch1, batch2, *, beta=1, alpha=1):
 @composite(inplace=True, out=True, grad_name="AddbmmBackward0")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2). input broadcasts to (M, N); (B, M, K), (B, K, N) -> (M, N)."""
-    _check_batches("addbmm", batch1._array, batch2._array)
+    _check_batches("addbmm", batch1, batch2)
     b, m, k = tuple(batch1.shape)
     side_by_side = batch1.transpose(0, 1).reshape((m, b * k))  # summing over the batch is summing over longer rows
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
@@ -330,7 +330,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
 @composite(inplace=True, out="same whole", grad_name="AddmvBackward0")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
-    _check_vector("addmv", mat._array, vec._array)
+    _check_vector("addmv", mat, vec)
     if input.dtype is not mat.dtype:
         raise RuntimeError(f"addmv: all three must have the same dtype, found {input.dtype}, {mat.dtype} and {vec.dtype}")
     return _unsafe_view(addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha), (mat.shape[0],))
@@ -387,7 +387,7 @@ def _check_dtypes(name: str, a, b) -> None:
             f"{name}: mat1 and mat2 must have the same dtype, but got {found} (expected m1 and m2 to have the same "
             f"dtype, but got: {dtypes.of_array(a).name} != {dtypes.of_array(b).name}). Convert one with .to(...)"
         )
-    if a.dtype == bool:
+    if dtypes.of_array(a) is dtypes.bool:
         raise NotImplementedError(f'"{name}" is not implemented for bool tensors: convert them first, as in x.float()')
 
 

@@ -366,13 +366,13 @@ def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirect
 
 def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     """(h', c') of one step for inputs (N, features) and states (N, H)."""
-    given, features, hidden = input._array.shape, w_ih._array.shape[1], w_hh._array.shape[1]
+    given, features, hidden = tuple(input.shape), w_ih.shape[1], w_hh.shape[1]
     if given[-1] != features:
         raise RuntimeError(f"input has inconsistent input_size: got {given[-1]} expected {features}")
     for number, state in enumerate((hx, cx)):
         if state is None:
             continue
-        found = state._array.shape[:2]  # of three dimensions, if there is no batch and the state has one
+        found = tuple(state.shape[:2])  # of three dimensions, if there is no batch and the state has one
         if found[-1] != hidden:
             raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {found[-1]}, expected {hidden}")
         if found[0] != given[0]:
@@ -395,8 +395,8 @@ def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
 
 def _are_alike(gates, *others) -> bool:
     """Whether all are of one dtype, with as many dimensions as a loop over samples takes."""
-    dtype = gates._array.dtype
-    return all([t is None or (t._array.dtype == dtype and t._array.ndim <= 2) for t in others])
+    dtype = gates.dtype
+    return all([t is None or (t.dtype is dtype and t.dim() <= 2) for t in others])
 
 
 @composite(method=False, grad_name="MulBackward0")

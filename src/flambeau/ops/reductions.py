@@ -82,7 +82,7 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
         input = input.to(dtype)
     if dim is None and not keepdim:
         return _sum_all.call(input, dtype)
-    return _sum.call(input, dims_of(dim, input._array.ndim), keepdim, dtype)
+    return _sum.call(input, dims_of(dim, input.dim()), keepdim, dtype)
 
 
 @composite(public=False)
@@ -92,7 +92,7 @@ def sum_to_size(input, *size):
     if not size:
         return sum_(input)
     lead = input.dim() - len(size)
-    shape = input._array.shape
+    shape = tuple(input.shape)
     if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(size)):
         raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}")
     stretched = [lead + i for i, n in enumerate(size) if n == 1 and shape[lead + i] != 1]

@@ -122,7 +122,7 @@ def solve(A, B, *, left=True):
     if vectors and not left:
         raise RuntimeError(f"{name}: with left=False B must be matrices, found vectors of shape {tuple(B.shape)}. Try B / A.squeeze(-1)")
     B = B.unsqueeze(-1) if vectors else B
-    check_system(name, A._array, B._array, left)
+    check_system(name, A, B, left)
     if not left:
         return _turned_solution(_solve(A.mT, B.mT))
     return _vectors_of_solution(_solve(A, B)) if vectors else _solve(A, B)
@@ -190,7 +190,7 @@ _solve_triangular.meta(_solution)
 @composite(name="linalg.solve_triangular", method=False, out=True, grad_name="LinalgSolveTriangularBackward0")
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     """X with A X = B (X A = B if not `left`) for triangular A; with `unitriangular` its diagonal is taken for ones."""
-    check_system("linalg.solve_triangular", A._array, B._array, left)
+    check_system("linalg.solve_triangular", A, B, left)
     if left:
         return _solve_triangular(A, B, bool(upper), bool(unitriangular))
     return stored_by_columns(_solve_triangular(A.mT, B.mT, not upper, bool(unitriangular)).mT)
@@ -202,7 +202,7 @@ def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False)
     for name, t in (("b", input), ("A", A)):
         if t.dim() < 2:
             raise RuntimeError(f"torch.triangular_solve: {name} must have at least 2 dimensions, found {t.dim()}")
-    check_system("triangular_solve", A._array, input._array, names="A and b")
+    check_system("triangular_solve", A, input, names="A and b")
     coefficient, upper = (A.mT, not upper) if transpose else (A, upper)
     solution = _solve_triangular(coefficient, input, bool(upper), bool(unitriangular))
     copy = A.expand((*solution.shape[:-2], *A.shape[-2:])).clone()
@@ -322,7 +322,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     'gelsd' and 'gelss' the singular values and residuals too, 'gels' takes A to have full rank and gives the residuals.
     """
     name = "torch.linalg.lstsq"
-    check_matrices(name, A._array, "input")
+    check_matrices(name, A, "input")
     if B.dim() < 1:
         raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     driver = driver or "gelsy"

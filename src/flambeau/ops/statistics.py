@@ -49,9 +49,7 @@ _std.derivative(
 )
 
 
-@_var_mean.joint
-def _(grads, input, dims, correction, keepdim):
-    return {"input": _from_both(grads[0], grads[1], input, dims, correction, keepdim)}
+_var_mean.joint(lambda grads, input, dims, correction, keepdim: {"input": _from_both(grads[0], grads[1], input, dims, correction, keepdim)})
 
 
 @_std_mean.joint

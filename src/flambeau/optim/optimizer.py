@@ -15,10 +15,9 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau import dtypes, errors
-from flambeau.autograd.modes import set_recording
-from flambeau.autograd.modes import state as modes
-from flambeau.autograd.node import RemovableHandle
 from flambeau.eager import updates
+from flambeau.modes import set_recording
+from flambeau.modes import state as modes
 from flambeau.optim.mistakes import Watch
 from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
     _capturable_doc,
@@ -41,7 +40,8 @@ from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optim
     _view_as_real,
 )
 from flambeau.tensor import Tensor
-from flambeau.tensor.legacy import typename
+from flambeau.tensor.making.legacy import typename
+from flambeau.tensor.node import RemovableHandle
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 

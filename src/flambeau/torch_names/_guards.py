@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd.modes import state
 from flambeau.dispatch.fake import FakeTensorMode, maybe_get_fake_mode
 from flambeau.eager.arguments import tensors_in
+from flambeau.modes import state
 
 __all__ = ["active_fake_mode", "detect_fake_mode"]
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns as now
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.tensor import PLAIN, Tensor
 from flambeau.tracing import names
 from flambeau.tracing.kinds import NODE, OPERATION, RANGE

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import aliasing, stack
 from flambeau.dispatch.mode import BaseTorchDispatchMode, TorchDispatchMode
 from flambeau.tensor import Tensor

@@ -19,16 +19,17 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from flambeau import rng
+from flambeau import modes, rng
 from flambeau.amp.autocast_mode import autocast
-from flambeau.autograd import api, engine, graph, modes
+from flambeau.autograd import api, engine, graph
 from flambeau.autograd.function import Function
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.autocast import casting
 from flambeau.nn import Sequential
 from flambeau.overrides import TorchFunctionMode
-from flambeau.tensor import Tensor, factories
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.utils.selective_checkpoint import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,

@@ -17,7 +17,7 @@ from typing import Any
 
 from flambeau.nn.modules import hooks
 from flambeau.nn.modules.module import Module
-from flambeau.ops.overloads import aten
+from flambeau.operators.overloads import aten
 from flambeau.tensor import Tensor
 from flambeau.tracing import flops, names
 from flambeau.tracing.recorder import Recorder, sequence_of

@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.kernels import arrays
-from flambeau.ops.overloads import OpOverload, overload
+from flambeau.operators.overloads import OpOverload, overload
 from flambeau.tensor import Tensor
 from flambeau.tensor.storage import Storage
 from flambeau.tracing import names

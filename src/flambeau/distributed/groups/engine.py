@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed import options
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.groups.lane import Lane

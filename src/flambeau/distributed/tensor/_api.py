@@ -14,8 +14,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau import errors
-from flambeau.autograd import modes
+from flambeau import errors, modes
 from flambeau.distributed.device_mesh import DeviceMesh, current_mesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
@@ -26,7 +25,7 @@ from flambeau.distributed.tensor.redistribute import cut
 from flambeau.dtypes import dtype as dtype_
 from flambeau.eager import overrides
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.factories import empty, zeros
+from flambeau.tensor.making.factories import empty, zeros
 from flambeau.tensor.storage import Storage
 
 
@@ -174,7 +173,7 @@ class DTensor(Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        from flambeau.tensor import pickling
+        from flambeau.tensor.making import pickling
 
         spec, (_, mesh) = self._spec, self.device_mesh.__reduce__()
         placements = tuple(_written_down(p) for p in spec.placements)
@@ -267,7 +266,7 @@ class DTensor(Tensor):
     @staticmethod
     def _anywhere(found: bool, tensors: Sequence[DTensor]) -> bool:
         """Whether something was found on some rank of the meshes of these tensors."""
-        from flambeau.tensor.factories import tensor as tensor_of
+        from flambeau.tensor.making.factories import tensor as tensor_of
 
         for mesh in dict.fromkeys(x.device_mesh for x in tensors):
             flag = tensor_of([float(found)], device=mesh.device_type)

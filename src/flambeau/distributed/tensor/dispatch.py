@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.tensor import indexing, making, sharded
 from flambeau.distributed.tensor._api import DTensor
 from flambeau.distributed.tensor.calls import Call, listed

@@ -53,7 +53,7 @@ def _like(function: Callable, name: str, self: DTensor, rest: tuple, kwargs: dic
 
 def _plainly(function: Callable, name: str, stand_in: Tensor, rest: tuple, kwargs: dict) -> Tensor:
     """What the whole would look like."""
-    from flambeau.tensor.factories import empty_like
+    from flambeau.tensor.making.factories import empty_like
 
     kept = {k: v for k, v in kwargs.items() if k in ("dtype", "memory_format")}
     return empty_like(stand_in, **kept)

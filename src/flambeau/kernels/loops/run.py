@@ -98,7 +98,7 @@ def short_up_to(loop: Loop) -> int:
 def _usual(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float], dim: int):
     """By a compiled loop of the CPU, or None."""
     first = operands[0]
-    if dim not in (-1, first.ndim - 1):
+    if first.ndim and dim not in (-1, first.ndim - 1):
         return _across(loop, operands, options, dim % first.ndim)
     if loop.totals:
         return _with_totals(loop, operands, options)

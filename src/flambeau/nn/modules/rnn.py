@@ -7,14 +7,14 @@ import numbers
 import warnings
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.nn import init
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, zeros
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.factories import empty, zeros
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}

@@ -12,9 +12,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import errors, settings
-from flambeau.autograd import modes
-from flambeau.autograd.modes import is_grad_enabled
+from flambeau import errors, modes, settings
+from flambeau.modes import is_grad_enabled
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.activation import GELU, ReLU
@@ -26,7 +25,7 @@ from flambeau.nn.modules.multihead import MultiheadAttention
 from flambeau.nn.modules.normalization import LayerNorm
 from flambeau.ops.multihead import canonical_mask
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import full
+from flambeau.tensor.making.factories import full
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]
 Activation = str | Callable[[Tensor], Tensor]

@@ -9,7 +9,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau.autograd import anomaly_mode
-from flambeau.autograd.modes import state
+from flambeau.modes import state
 from flambeau.nn.modules import hooks
 from flambeau.tracing import recorder
 from flambeau.tracing.kinds import MODULE

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 from flambeau import _VF, cpu, cuda, import_only, overrides
-from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
 from flambeau.eager.overrides import (
@@ -19,6 +18,7 @@ from flambeau.eager.overrides import (
     overridable,
     plain_dispatch,
 )
+from flambeau.modes import state
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
 from flambeau.tensor import DISPATCHED, Size, Tensor

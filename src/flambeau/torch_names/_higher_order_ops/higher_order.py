@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import control_flow
-from flambeau.autograd import modes
+from flambeau import control_flow, modes
 from flambeau.dispatch import stack
 
 __all__ = ["HigherOrderOperator", "Namespace", "cond_op", "while_loop_op"]

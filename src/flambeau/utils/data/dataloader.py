@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
-from flambeau.autograd.modes import state
+from flambeau.modes import state
 from flambeau.rng import Generator
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.utils.data import order, resume, streams
 from flambeau.utils.data._utils import worker
 from flambeau.utils.data._utils.collate import default_collate, default_convert

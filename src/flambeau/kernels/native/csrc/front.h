@@ -11,7 +11,7 @@ typedef struct {
     PyTypeObject *tensor, *size, *elsewhere; /* `elsewhere`: arrays on the only GPU there is, if there is one */
     PyObject *plain, *lasting;                       /* sets of types: of tensors that have no say of their own; of what lives as long as the program, like dtypes */
     PyObject *wrap, *wrap_view, *store, *next, *as_array, *share, *kept, *out_of_memory, *shared_storage, *package;
-    PyObject *modes, *state; /* autograd/modes.py: its variables, and the settings of the thread */
+    PyObject *modes, *state; /* modes.py: its variables, and the settings of the thread */
     Py_ssize_t at[N_SLOTS];
 } House;
 extern House fl_house;
