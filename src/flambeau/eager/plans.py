@@ -467,7 +467,9 @@ def front(op: Any, general: Callable, form: str = "plans") -> Callable:
     plans = op.__dict__.get(form)
     if plans is None:
         plans = op.__dict__.setdefault(form, lib.Plans(len(op.operands) if op.kind == "pointwise" else 0))
-    return lib.Front(plans, general, learn)
+    made = lib.Front(plans, general, learn)
+    made.__wrapped__ = general
+    return made
 
 
 def furnish() -> None:
