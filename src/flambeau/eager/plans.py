@@ -35,7 +35,7 @@ state = modes.state
 # What an argument of a step's work is, or what a node saves: kernels/csrc/plan.c knows these numbers.
 VALUE, LIST, ARGUMENT, CAST, RESULT, CONSTANT_RESULT, FRESH = (1000 * i for i in range(1, 8))
 MAKES, VIEWS, WRITES = range(3)
-NUMBER = -1  # in the place of an operand of a formula that is no tensor
+NUMBER = NOTHING = -1  # in the place of an operand of a formula that is no tensor
 MOST = 48  # tensors of a call and of its steps together
 FLOATING = "fcV"  # kinds of NumPy's dtypes; V are bfloat16 and what is smaller still
 
@@ -80,7 +80,7 @@ def _plan(notes: list, result: Any, args: tuple, kwargs: dict, wants: bool, by_k
     """A compiled plan, or the answers of `learn` where there is none."""
     if None in notes:
         return False
-    given = list({id(t): t for t in _tensors((*args, *kwargs.values()))}.values())
+    given = list({id(t): t for t in _held((*args, *kwargs.values()))}.values())
     made = Plan(given, args[:by_kind], len(notes))
     try:
         for about in notes:
@@ -91,12 +91,13 @@ def _plan(notes: list, result: Any, args: tuple, kwargs: dict, wants: bool, by_k
     return made.compiled()
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
+def _held(values: Any) -> Iterator[Any]:
+    """What has a number: tensors, and what the work of an operation has left to its derivative."""
     for value in values:
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor) or type(value) is Kept:
             yield value
         elif type(value) in (list, tuple):
-            yield from _tensors(value)
+            yield from _held(value)
 
 
 class Factory:
@@ -135,6 +136,8 @@ class Plan:
         step = STEPS[about.kind](self, about)
         if only and not wants and about.kind == MAKES and about.op.kind == "array":
             step.use_first_alone(about, result)
+        if not only and about.kind == MAKES and about.op.kind == "array" and type(about.op) is not Factory:
+            _check_shapes(about)
         step.shown = _node_name(about) if wants else None
         self.steps.append(step)
         for t in about.results:
@@ -161,6 +164,8 @@ class Plan:
                 raise Unplanned
             values.append(tuple([None if v is None else self.numbers[id(v)] for v in value]))
             return LIST + len(values) - 1
+        if _is_data(value):
+            raise Unplanned
         values.append(value)
         return VALUE + len(values) - 1
 
@@ -170,14 +175,34 @@ class Plan:
         if several:
             self.container = type(result)
         items = result if several else (result,)
-        if not all(isinstance(t, Tensor) and id(t) in self.numbers for t in items):
+        if not all(t is None or (isinstance(t, Tensor) and id(t) in self.numbers) for t in items):
             raise Unplanned
-        self.codes = tuple([self.numbers[id(t)] for t in items])
+        self.codes = tuple([NOTHING if t is None else self.numbers[id(t)] for t in items])
 
     def compiled(self) -> Any:
         """The plan for compiled code. Nothing of the call is held from here on."""
         self.alive, self.numbers, self.args = [], {}, ()
         return lib.Plan(self, tuple([s.told() for s in self.steps]), self.container, self.codes)
+
+
+def _check_shapes(about: Note) -> None:
+    """Unplanned if the shapes of results depend on what tensors hold: the steps after it were chosen by them."""
+    op = about.op
+    if op.shape_rule is None:
+        raise Unplanned
+    try:
+        found = op.shape_rule(**dict(zip(op.parameters, map(_without_data, about.values), strict=True)))
+    except (NotImplementedError, AttributeError, TypeError, RuntimeError, ValueError):
+        raise Unplanned from None
+    shapes = [tuple(spec[0]) for spec in (found if isinstance(found, list) else [found])]
+    if shapes != [tuple(r._array.shape) for r in about.results]:
+        raise Unplanned
+
+
+def _without_data(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return arrays.MetaArray(tuple(value._array.shape), value._array.dtype)
+    return [_without_data(v) for v in value] if type(value) in (list, tuple) and any(isinstance(v, Tensor) for v in value) else value
 
 
 class Step:
@@ -217,9 +242,9 @@ class Step:
             for v in self.template
         ]
 
-    def record(self, tensors: tuple, results: tuple, args: tuple) -> tuple | None:
+    def record(self, tensors: tuple, results: tuple, args: tuple, kept: Kept | None) -> tuple | None:
         """Record results the general way; and how compiled code records those of the next call, if it can."""
-        values = self.filled(tensors)
+        values = [kept if v is Kept else v for v in self.filled(tensors)]
         self.record_values(values, results, args)
         outputs = [r for i, r in enumerate(results) if self.floating >> i & 1]
         node = outputs[0]._node
@@ -272,13 +297,18 @@ class _Several(NamedTuple):
     numbers: tuple
 
 
+def _is_data(value: Any) -> bool:
+    """Whether it is made of what tensors hold, and so is another one in every call."""
+    return any(map(_is_data, value)) if type(value) in (list, tuple) else hasattr(value, "__array_interface__") or arrays.on_gpu(value)
+
+
 def _numbered(plan: Plan, value: Any) -> Any:
     if isinstance(value, Tensor):
         return _Number(plan.code(value, []))
     if type(value) in (list, tuple) and any(isinstance(v, Tensor) for v in value):
         plan.code(value, [])
         return _Several(tuple([None if v is None else _Number(plan.numbers[id(v)]) for v in value]))
-    return value
+    return Kept if type(value) is Kept else value
 
 
 def _node_name(about: Note) -> str | None:

@@ -10,13 +10,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from numpy import ndarray
-
 from flambeau import modes
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import RESULT
-from flambeau.kernels.mirrored import Mirrored
 from flambeau.kernels.native.native import maker
 from flambeau.tensor import PLAIN, Tensor, wrap
 from flambeau.tensor.node import FREED, LEAF, Node, freed_error, next_sequence, rename
@@ -285,8 +282,8 @@ class ArrayRecipe:
     or does not, MANY_WANTED or MANY if it is a list of tensors.
 
     keep   what is saved, as (what it is, which argument or result, which fact of it)
-    calls  per tensor argument None, or (its derivative, where that finds its arguments, its quick derivative or None, the same for that);
-           for a joint derivative one call for all
+    calls  per tensor argument None, or (its derivative, where that finds its arguments); for a joint derivative one call for all. Derivatives have
+           plans as operations have
     frees  whether tensors are among what is saved, so that a second backward is an error
     """
 
@@ -295,21 +292,34 @@ class ArrayRecipe:
         self.wants = [(name, wanted in (True, MANY_WANTED)) for name, wanted in zip(names, key, strict=True) if wanted is not None]
         self.keep: list[tuple] = []
         self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS, "again": AGAIN}
-        self.joint, self.only = op.joint_derivative, None
+        self.joint = op.joint_derivative
         if self.joint is not None:
             self.joint_places = self._placed(op, self.joint, key)
+            self.joint = _by_plans(op, f"of_{'_'.join(name for name, wanted in self.wants if wanted)}_among_{len(self.wants)}", self._as_tuple(self.joint))
         else:
             missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
             if missing:
                 raise NotImplementedError(f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented")
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
-            self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
         self.frees = not all(self.plain)
 
     def _call(self, op, name: str, key: tuple) -> tuple:
-        derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
-        return derivative, self._placed(op, derivative, key), quick, None if quick is None else self._placed(op, quick, key)
+        derivative = op.derivatives[name]
+        return _by_plans(op, name, derivative), self._placed(op, derivative, key)
+
+    def _as_tuple(self, joint: Callable) -> Callable:
+        """What a joint derivative finds, in the order of the operands. It is told which of these want a gradient, which every node of the recipe does."""
+        needs, names = dict(self.wants), [name for name, _ in self.wants]
+        asked = [place == NEEDS for place in self.joint_places]
+
+        def in_order(*given):
+            values = iter(given)
+            found = joint(*[dict(needs) if is_needs else next(values) for is_needs in asked])
+            return tuple([found.get(name) for name in names])
+
+        self.joint_places = [place for place in self.joint_places if place != NEEDS]
+        return in_order
 
     def _placed(self, op, derivative: Callable, key: tuple) -> list[int]:
         found = []
@@ -335,6 +345,13 @@ class ArrayRecipe:
         if underscore + fact in FACTS and parameter in self.names:
             return FACT, self.names.index(parameter), FACTS[underscore + fact]
         raise TypeError(f"the derivative of {op.name} asks for {name!r}, which is no parameter of it")
+
+
+def _by_plans(op, name: str, derivative: Callable) -> Callable:
+    """A derivative as a function that has plans."""
+    from flambeau.eager import plans
+
+    return plans.front(op, derivative, f"plans_of_derivative_{name}")
 
 
 def needed_names(function) -> tuple[str, ...]:
@@ -364,43 +381,11 @@ class ArrayNode(OpNode):
         if self.saved is FREED:
             raise freed_error()
         recipe = self.recipe
-        if recipe.only is not None and self.counts is None:
-            return [self._sent(recipe.only, grads)]
         if recipe.joint is not None:
-            found = recipe.joint(*self._arguments(recipe.joint_places, grads))
-            sent = [found.get(name) for name, _ in recipe.wants]
+            sent = list(recipe.joint(*self._arguments(recipe.joint_places, grads)))
         else:
-            sent = [None if call is None else self._sent(call, grads) for call in recipe.calls]
+            sent = [None if call is None else call[0](*self._arguments(call[1], grads)) for call in recipe.calls]
         return sent if self.counts is None else self._flat(sent)
-
-    def _sent(self, call: tuple, grads: tuple):
-        """The gradient of one argument."""
-        derivative, places, quick, quick_places = call
-        if (
-            quick is not None
-            and not (state.grad or self.by_operations or (modes.special and state.dispatch_modes))
-            and (type(grads[0]._array) is ndarray or self._is_quick_there(grads[0]._array))
-        ):
-            plain, saved = self.recipe.plain, self.saved
-            given: list = []
-            for place in quick_places:
-                if place == GRAD:
-                    given.append(grads[0]._array)
-                elif plain[place]:
-                    given.append(saved[place])
-                elif type(saved[place]) is list:
-                    given.append([None if v is None else arrays.plain(saved_array(v, self)) for v in saved[place]])
-                else:
-                    found = saved_array(saved[place], self)
-                    given.append(found if type(found) is not Mirrored else arrays.plain(found))
-            array = quick(*given)
-            if array is not NotImplemented:
-                return wrap(array)
-        return derivative(*self._arguments(places, grads))
-
-    def _is_quick_there(self, array) -> bool:
-        """Whether the quick derivatives take this array, which is not NumPy's."""
-        return self.op.quick_everywhere and arrays.on_gpu(array)
 
     def _arguments(self, places: list[int], grads: tuple) -> list:
         """What a derivative takes. Saved tensors are unpacked now, so that only those used are checked."""
@@ -414,7 +399,7 @@ class ArrayNode(OpNode):
             elif place == GRAD:
                 value = grads[0]
             else:
-                value = grads if place == GRADS else _by_operations(self, grads) if place == AGAIN else dict(recipe.wants)
+                value = grads if place == GRADS else _by_operations(self, grads)
             found.append(value)
         return found
 

@@ -9,7 +9,6 @@ is then that of the weights. Targets equal to `ignore_index` count nothing. cros
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -75,7 +74,8 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
+@on_arrays(public=False, method=False, differentiable=False)
+def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
     found = classes.gradients_at_once(grad, input.shape, input, target, weight, ignore_index, smoothing, reduction, kept)
     if found is not None:
@@ -92,8 +92,13 @@ def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smooth
     return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
 
 
-def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing):
-    """The same by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+_cross_entropy_backward.meta(lambda grad, input, *rest: (input.shape, input.dtype))
+
+
+def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept, again):
+    """The same; or by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+    if not again and kept:
+        return _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept)
     dim, at, counted, scale = scaled(grad, input, target, weight, ignore_index, reduction)
     asked = input.new_zeros(input.shape).scatter(dim, at, 1 - smoothing) + smoothing / max(input.shape[dim], 1)
     return ((input.softmax(dim) - asked) * scale).masked_fill(~counted, 0)
@@ -114,8 +119,6 @@ def scaled(grad, input, target, weight, ignore_index, reduction):
 
 
 _cross_entropy.derivative(input=_gradient)
-_cross_entropy.quick_derivative(input=_fused_gradient)
-_cross_entropy.quick_everywhere = True
 
 
 # -- of logits ---------------------------------------------------------------------------------------------------------------
@@ -274,35 +277,30 @@ def _(input, target, weight, ignore_index, reduction, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
+def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept, again):
+    if not (again or grad.is_meta) and len(input_shape) == 2 and weight is None and reduction != "none" and target.dtype is dtypes.int64 and grad.dtype.itemsize > 2:
+        return _nll_backward(grad, input_shape, target, ignore_index, reduction, kept)
     like = grad.new_zeros(input_shape)
     dim, at, _, scale = scaled(grad, like, target, weight, ignore_index, reduction)
     return like.scatter(dim, at, -scale)
 
 
-def _quick_nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept):
-    """The same at once: on a GPU, or of rows in main memory that all count alike."""
-    found = classes.gradients_at_once(grad, input_shape, None, target, weight, ignore_index, None, reduction, kept)
+@on_arrays(public=False, method=False, differentiable=False)
+def _nll_backward(grad, input_shape, target, ignore_index, reduction, kept):
+    """The same at once, of rows of classes: each row's share of the gradient, negative, where its target is."""
+    found = classes.gradients_at_once(grad, input_shape, None, target, None, ignore_index, None, reduction, kept)
     if found is not None:
         return found
-    if len(input_shape) != 2 or target.dtype != INT64 or weight is not None or reduction == "none" or grad.dtype.char not in "fd":
-        return NotImplemented
-    if type(grad) is not np.ndarray or not target.size or (target == ignore_index).any():
-        return NotImplemented
-    found = native.empty(input_shape, grad.dtype)
-    found.fill(0)
-    found[_numbered(len(target)), target] = -grad / len(target) if reduction == "mean" else -grad
+    xp, found = arrays.module_of(grad), arrays.empty_beside(grad, input_shape, grad.dtype)
+    arrays.fill(found, 0)
+    counted = target != ignore_index
+    with np.errstate(all="ignore"):
+        share = -grad / counted.sum() if reduction == "mean" else -grad
+    found[xp.arange(len(target)), xp.where(counted, target, 0)] = xp.where(counted, share, 0).astype(grad.dtype)
     return found
 
 
-@lru_cache(64)
-def _numbered(n: int) -> np.ndarray:
-    return np.arange(n)
-
-
 _nll_loss.derivative(input=_nll_gradient)
-_nll_loss.quick_derivative(input=_quick_nll_gradient)
-_nll_loss.quick_everywhere = True
 _nll_loss.second_derivative = "zero"
 
 

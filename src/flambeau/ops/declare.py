@@ -218,7 +218,6 @@ class ArrayOp(Op):
         self.result_type: type[NamedResult] | None = returns
         self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
         self.derivatives: dict[str, Callable] = {}
-        self.quick_derivatives: dict[str, Callable] = {}
         self.joint_derivative: Callable | None = None
         self.shape_rule: Callable | None = None
         self.write: Callable | None = None
@@ -234,12 +233,6 @@ class ArrayOp(Op):
         so second derivatives follow.
         """
         self.derivatives.update(functions)
-
-    quick_everywhere = False  # whether the quick derivatives take the arrays of a GPU too
-
-    def quick_derivative(self, **functions: Callable) -> None:
-        """The same derivatives on NumPy arrays, for when they are not to be differentiated again; they may answer NotImplemented."""
-        self.quick_derivatives.update(functions)
 
     def joint(self, function: Callable) -> Callable:
         """One derivative for all parameters, where they share work: takes `needs` (a dict name -> bool) too and returns a dict.
@@ -291,7 +284,6 @@ class ViewOp(Op):
 
     kind = "view"
     joint_derivative = None
-    quick_derivatives: dict[str, Callable] = {}
     returns = ()
 
     def __init__(self, function, *, retype=None, mirror=None, **rest):

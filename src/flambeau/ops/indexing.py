@@ -13,7 +13,6 @@ from flambeau import errors
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.indexing.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
-from flambeau.kernels.native import native
 from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.ops.views import placed
@@ -72,20 +71,6 @@ def _(input, indices):
 
 
 _index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inplace(grad.new_zeros(input_shape), indices, grad, True))
-
-
-def _few_added(grad, input_shape, indices):
-    """The same where little was read, by integers: NumPy adds it up before a loop has been started."""
-    if grad.size > FEW or grad.dtype.char not in "fd" or any([i is None or i.dtype.kind != "i" for i in indices]):
-        return NotImplemented
-    found = native.empty(input_shape, grad.dtype)
-    found.fill(0)
-    np.add.at(found, tuple(indices), grad)
-    return found
-
-
-FEW = 2048
-_index.quick_derivative(input=_few_added)
 
 
 @_index.meta

@@ -48,25 +48,10 @@ def _right_gradient(grad, mat1, turned):
     return adjoint(mm(adjoint(grad), mat1)) if turned else mm(adjoint(mat1), grad)
 
 
-def _real_product(a, b, turned):
-    """a b as the gradient of a real factor, unless that is stored by columns."""
-    if turned or a.dtype.kind == "c":
-        return NotImplemented
-    found = gemm.quick(a, b)
-    return _product_there(a, b) if found is NotImplemented else found
-
-
 mm.derivative(
     input=lambda grad, mat2, input_turned: _left_gradient(grad, mat2, input_turned),
     mat2=lambda grad, input, mat2_turned: _right_gradient(grad, input, mat2_turned),
 )
-mm.quick_derivative(
-    input=lambda grad, mat2, input_turned: _real_product(grad, mat2.T, input_turned),
-    mat2=lambda grad, input, mat2_turned: _real_product(input.T, grad, mat2_turned),
-)
-mm.quick_everywhere = True
-
-
 @mm.meta
 def _(input, mat2):
     _check_matrices("mm", input, mat2)
@@ -85,12 +70,6 @@ def bmm(input, mat2):
 
 
 bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
-bmm.quick_derivative(
-    input=lambda grad, mat2: _real_product(grad, mat2.transpose(0, 2, 1), False),
-    mat2=lambda grad, input: _real_product(input.transpose(0, 2, 1), grad, False),
-)
-
-
 @bmm.meta
 def _(input, mat2):
     _check_batches("bmm", input, mat2)

@@ -10,10 +10,8 @@ from functools import partial
 
 from flambeau import dtypes
 from flambeau.kernels import layout
-from flambeau.kernels.native.native import strided_view
 from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.reduce import count, reduce
-from flambeau.ops.arithmetic import _div
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import _expand, whole
@@ -71,7 +69,6 @@ def checked_dtype(name: str, dtype) -> dtypes.dtype:
 _sum_all = _over_all("sum", partial(summed_dtype, "sum"), grad_name="SumBackward0")
 _sum = _over_dims("sum", partial(summed_dtype, "sum"), grad_name="SumBackward1")
 _sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_shape))
-_sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, input_shape, (0,) * len(input_shape), 0))
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
@@ -132,14 +129,7 @@ def _mean_dtype(array, dtype):
 _mean_all = _over_all("mean", _mean_dtype, grad_name="MeanBackward0")
 _mean = _over_dims("mean", _mean_dtype, grad_name="MeanBackward1")
 _mean_all.derivative(input=lambda grad, input_shape: (grad / count(input_shape, tuple(range(len(input_shape))))).expand(input_shape))
-_mean_all.quick_derivative(input=lambda grad, input_shape: _share(grad, input_shape))
 _mean.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad / count(input_shape, dims), input_shape, dims, keepdim))
-
-
-def _share(grad, shape):
-    """A number shared evenly among the elements of a shape."""
-    share = _div.kernel.launch(grad, float(count(shape, tuple(range(len(shape))))))
-    return share if share is NotImplemented else strided_view(share, shape, (0,) * len(shape), 0)
 
 
 @composite(out=True)

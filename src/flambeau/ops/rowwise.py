@@ -54,7 +54,6 @@ def rowwise(grad_name: str, **columns) -> Callable[[Callable], ArrayOp]:
         again = _backward(name, back, grad_name)
         again.forward.__module__ = formula.__module__
         op.derivative(input=lambda grad, result, dim: again(grad, result, layout.wrap_dim(dim, grad.dim())))
-        op.quick_derivative(input=lambda grad, result, dim: run.run(back, (grad, result), (), layout.wrap_dim(dim, grad.ndim)))
         return op
 
     return declared

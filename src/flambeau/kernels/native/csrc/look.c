@@ -4,7 +4,7 @@
    formulas: any shapes, any numbers), that alone. What cannot be put into words is UNKNOWN, and such a call goes the general way. */
 #include "front.h"
 
-enum { NONE = 1, BOOL, INT, FLOAT, STRING, OBJECT, TUPLE, SIZE, SLICE, REST, TENSOR, AWAY, AGAIN, NAME, NUMBER }; /* the kind of what follows; above it, how much */
+enum { NONE = 1, BOOL, INT, FLOAT, STRING, OBJECT, TUPLE, SIZE, SLICE, REST, TENSOR, AWAY, KEPT, AGAIN, NAME, NUMBER }; /* the kind of what follows; above it, how much */
 
 static inline void put(Look *look, int64_t word) {
     if (look->n < MOST_WORDS) look->word[look->n++] = word;
@@ -53,10 +53,16 @@ static int put_away(Look *look, PyObject *array, bool whole) {
     return PyErr_Occurred() ? FAILED : said;
 }
 
+/* Whether it was among the arguments before: which of them it is, is then all there is to say. */
+static bool is_again(Look *look, PyObject *value) {
+    for (int i = 0; i < look->n_tensors; i++)
+        if (look->tensor[i] == value) return put(look, AGAIN | (int64_t)i << 8), true;
+    return false;
+}
+
 static int put_tensor(Look *look, PyObject *tensor, bool whole) {
     PyObject *array = fl_of(tensor, ARRAY), *base = fl_of(tensor, BASE);
-    for (int i = 0; i < look->n_tensors; i++)
-        if (look->tensor[i] == tensor) return put(look, AGAIN | (int64_t)i << 8), SEEN; /* which of them it is, is all there is to say */
+    if (is_again(look, tensor)) return SEEN;
     if (look->n_tensors == MOST_SLOTS) return UNKNOWN;
     if (PyArray_CheckExact(array)) {
         PyArrayObject *x = (PyArrayObject *)array;
@@ -101,6 +107,11 @@ static int put_value(Look *look, PyObject *value, bool by_kind) {
     }
     if (PyUnicode_CheckExact(value)) return put_text(look, STRING, value);
     if (PySet_Contains(fl_house.lasting, (PyObject *)Py_TYPE(value)) == 1) return put(look, OBJECT), put(look, (int64_t)(intptr_t)value), SEEN;
+    if ((PyObject *)Py_TYPE(value) == fl_house.kept) { /* what the work of an operation has left to its derivative: one of a kind, like a tensor */
+        if (is_again(look, value)) return SEEN;
+        if (look->n_tensors == MOST_SLOTS) return UNKNOWN;
+        return put(look, KEPT), look->tensor[look->n_tensors++] = value, SEEN;
+    }
     if (value == Py_Ellipsis) return put(look, REST), SEEN;
     if (PySlice_Check(value)) {
         PySliceObject *slice = (PySliceObject *)value;

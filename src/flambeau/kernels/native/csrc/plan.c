@@ -16,7 +16,7 @@ typedef struct {
 } History;
 
 typedef struct {
-    PyObject *run, *names, *values, *record; /* record(tensors, results, args) -> a history: the general way, once for each `wanted` */
+    PyObject *run, *names, *values, *record; /* record(tensors, results, args, kept) -> a history: the general way, once for each `wanted` */
     int kind, n_codes, n_positional, n_tensors, n_results;
     bool several, differentiable;
     int64_t floating; /* which results a gradient can flow to */
@@ -177,7 +177,10 @@ static PyObject *tuple_of(PyObject *const *items, Py_ssize_t n) {
 static int record_generally(const Run *run, Step *s, int64_t wanted, bool teach, PyObject *const *results, Py_ssize_t nargs) {
     PyObject *tensors = PyTuple_New(s->n_tensors), *made = tuple_of(results, s->n_results), *args = tuple_of(run->args, nargs), *told = NULL;
     for (int i = 0; tensors && i < s->n_tensors; i++) PyTuple_SET_ITEM(tensors, i, Py_NewRef(s->tensor[i] < 0 ? Py_None : run->slot[s->tensor[i]]));
-    if (tensors && made && args) told = PyObject_CallFunctionObjArgs(s->record, tensors, made, args, NULL);
+    PyObject *kept = Py_None;
+    for (int i = 0; i < s->n_codes; i++)
+        if (s->code[i] >= OF_FRESH) kept = run->slot[s->code[i] - OF_FRESH];
+    if (tensors && made && args) told = PyObject_CallFunctionObjArgs(s->record, tensors, made, args, kept, NULL);
     Py_XDECREF(tensors), Py_XDECREF(made), Py_XDECREF(args);
     if (teach && told && told != Py_None) {
         History *h = read_history(told, wanted), **more = h ? PyMem_Realloc(s->history, (size_t)(s->n_histories + 1) * sizeof *more) : NULL;
@@ -314,7 +317,7 @@ static int write_over(const Run *run, const Step *s) {
 static int step(Run *run, Step *s, bool wants, Py_ssize_t nargs) {
     if (s->kind == WRITES) return write_over(run, s);
     for (int i = 0; i < s->n_codes; i++) {
-        if (s->code[i] < OF_FRESH) continue;
+        if (s->code[i] - OF_FRESH < run->n) continue; /* it is there */
         PyObject *fresh = PyObject_CallNoArgs(fl_house.kept);
         if (!fresh) return FAILED;
         run->slot[run->n++] = fresh;
@@ -338,9 +341,9 @@ static int step(Run *run, Step *s, bool wants, Py_ssize_t nargs) {
 }
 
 static PyObject *results_of(const Plan *p, const Run *run) {
-    if (!p->container) return Py_NewRef(run->slot[p->code[0]]);
+    if (!p->container) return Py_NewRef(p->code[0] < 0 ? Py_None : run->slot[p->code[0]]);
     PyObject *items[MOST_SLOTS];
-    for (int i = 0; i < p->n_codes; i++) items[i] = run->slot[p->code[i]];
+    for (int i = 0; i < p->n_codes; i++) items[i] = p->code[i] < 0 ? Py_None : run->slot[p->code[i]];
     if (p->container != (PyObject *)&PyTuple_Type && p->container != (PyObject *)&PyList_Type) return PyObject_Vectorcall(p->container, items, (size_t)p->n_codes, NULL);
     PyObject *tuple = tuple_of(items, p->n_codes);
     if (!tuple || p->container == (PyObject *)&PyTuple_Type) return tuple;
