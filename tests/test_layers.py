@@ -1,6 +1,6 @@
 """Each room of the house knows only the rooms below it: no module imports upward, not even inside a function or by a name it makes up.
 
-A room is a file or a folder of the package; in kernels/ and tensor/, a file or a folder of these. Rooms on one floor may know each other,
+A room is a file or a folder of the package; in kernels/, tensor/ and interpreters/, a file or a folder of these. Rooms on one floor may know each other,
 but not in a circle.
 """
 
@@ -15,19 +15,21 @@ from pathlib import Path
 import flambeau
 
 PACKAGE = Path(flambeau.__file__).parent
-DIVIDED = ("kernels", "tensor")  # folders whose parts are rooms
+DIVIDED = ("kernels", "tensor", "interpreters")  # folders whose parts are rooms
 LENT = "torch_names"  # the room whose modules are modules of the package: flambeau._C
 DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have
 
 FLOORS = """
-changes version errors exception_wrapper forks import_only tables torch_homes modes dtypes devices float8 literals determinism random futures
+changes version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism random futures
 kernels.layout kernels.meta kernels.native kernels.language kernels.mirrored
 kernels.arrays
 kernels.loops kernels.reductions kernels.indexing kernels.random
 kernels.templates kernels.linear_algebra
 kernels.cuda
-ops operators kernels.generate
+operators
+ops kernels.generate
 tensor
+interpreters
 eager
 tensor.methods tensor.memory tensor.making tensor.quantized sparse dispatch tracing batching rng settings
 autograd linalg fft special masked functional signal testing quasirandom distributions multiprocessing
@@ -46,7 +48,6 @@ UNSEEN = ("_surface", "kernels")  # stubs for editors; a folder that has nothing
 EXCEPTIONS = {
     ("kernels/arrays.py", "kernels.cuda"): "the first array on a GPU imports the room for GPUs: CuPy need not be there",
     ("eager/inplace.py", "sparse"): "out= of a sparse tensor; the room has been imported by whoever made one",
-    ("eager/overrides.py", "autograd"): "anomaly mode looks at results, and is imported when it is switched on",
     ("eager/record.py", "autograd"): "anomaly mode remembers lines, and is imported when it is switched on",
     ("tensor/methods/dense_only.py", "sparse"): "x.to_sparse() imports the room, for programs that have no sparse tensors cost nothing",
     ("tensor/methods/subclass.py", "dispatch"): "the first class with a __torch_dispatch__ imports the room",
@@ -82,7 +83,6 @@ HANDED_DOWN = {
     "dispatch": ({"eager"}, "dispatch"),
     "higher_order": ({"ops", "torch_names"}, "torch_names"),
     "named": ({"library"}, DOOR),
-    "operators": ({"ops"}, "operators"),
     "run": ({"operators"}, "library"),
 }
 

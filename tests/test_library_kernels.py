@@ -238,7 +238,7 @@ def test_overriding_costs_nothing_afterwards():
     with flambeau.library._scoped_library("aten", "IMPL") as lib:
         lib.impl("sin", lambda x: x, "CPU")
         assert modes.special == before + 1
-    assert modes.special == before and not modes.state.function_modes
+    assert modes.special == before and not modes.state.stack
 
 
 @BOTH

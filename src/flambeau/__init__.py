@@ -64,12 +64,11 @@ from flambeau.modes import (
 from flambeau.autograd import api as _api  # attaches Tensor.backward
 from flambeau.eager import bind as _bind
 from flambeau.eager import overrides as _overrides
-from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 
 _bind.bind_all()
 _ABOVE.update(dispatch=lambda: (_import_module("flambeau.dispatch.calls"), _import_module("flambeau.dispatch.members"))[1])
 _ABOVE.update(higher_order=lambda: _import_module("flambeau._higher_order_ops.higher_order").Namespace)
-_ABOVE.update(operators=lambda: _import_module("flambeau.operators.overloads"))
 _ABOVE.update(run=lambda: _import_module("flambeau.library.calls"), named=lambda name: getattr(_import_module(__name__), name))
 _overrides.members_ask()
 

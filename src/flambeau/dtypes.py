@@ -357,3 +357,21 @@ class iinfo(_Limits):
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
+
+
+# -- what else is but a name ----------------------------------------------------------------------------------------------------
+
+
+class Constant:
+    """One of a few values of PyTorch's that have nothing but a name. It is copied and pickled as the global of that name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self):
+        return self.name

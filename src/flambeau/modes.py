@@ -1,4 +1,4 @@
-"""What changes how an operation runs: gradient mode, inference mode, autocast, saved-tensor hooks, anomaly detection, function modes.
+"""What changes how an operation runs: gradient mode, inference mode, saved-tensor hooks, and the stack of those who have a say (see interpreters/).
 
 The hot path asks one question, `modes.special`: is any mode in any thread other than it is at start? Only then does it look at the
 thread's own settings. So the common case costs one global read, and threads stay independent of each other. Whether gradients are recorded
@@ -26,26 +26,19 @@ class Modes(threading.local):
         self.carried: Any = None  # the tangents.Carried that `no_grad` leaves recording on for
         self.nested = 0  # how many backwards of Functions are running inside each other: see reentrance.py
         self.searching = False  # a backward pass is looking for tangents
+        self.casting: Any = None  # the thread's eager.autocast.Casting, once it has one
+        self.stack: tuple = ()  # who has a say in what operations do: see interpreters/stack.py
         self.anomaly = False  # nodes remember where they were made
         self.check_nan = True  # anomaly mode looks for NaN in gradients
         self.pack_hooks: tuple[tuple[Callable, Callable], ...] = ()  # saved-tensor hooks, innermost last
         self.no_pack_hooks: list[str] = []  # why there may be none, innermost last
-        self.function_modes: list[Any] = []  # __torch_function__ modes, innermost last
         self.function_disabled = False  # subclasses' __torch_function__ is switched off
         self.modes_disabled = False  # function modes are switched off
-        self.dispatch_modes: list[Any] = []  # __torch_dispatch__ modes, innermost last: see dispatch/
-        self.dispatching = True  # they, and classes with a __torch_dispatch__, carry operations out
+        self.dispatching = True  # modes and classes with a __torch_dispatch__ carry operations out
         self.recording_above: bool | None = None  # while one of them does: whether the program records
         self.redispatched = False  # the next function that would ask has been asked about (torch.overrides.redispatch_function)
         self.multithreading = True
         self.enforce_layout = True  # a leaf's .grad lies in memory as the leaf does
-        self.autocast: Any = None  # the thread's eager.autocast.Casting while a region is active, and not suspended
-        self.passing = False  # autocast has let the operation pass that is about to run
-        self.recorder: Any = (
-            None  # the thread's tracing.recorder.Recorder while it is profiled, unless an operation without parts is running
-        )
-        self.noted = False  # the recorder has noted the operation that is about to run
-        self.inspected = False  # anomaly mode looks at the result of the operation that is about to run
         self.modules: list[Any] = []  # in anomaly mode: the modules whose forward is running, innermost last
         self.nan_loss = False  # backward() was called on a loss that is nan
         self.task: Any = None  # the engine.Task of the backward pass that is running
@@ -54,7 +47,6 @@ class Modes(threading.local):
         self.transforms = 0  # how many functions of torch.func that differentiate are running
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
         self.draw: Callable | None = None  # inside vmap: who is asked for random numbers, draw(function, args, kwargs)
-        self.selecting: Any = None  # a selective checkpoint that is running or run again: see utils/selective_checkpoint.py
         self.running: Any = None  # in anomaly mode: the node that backward is running, the parent of nodes it records
 
 

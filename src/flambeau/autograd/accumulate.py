@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from flambeau import forks, modes
+from flambeau.interpreters.stack import by_operations
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.arithmetic import _add
@@ -115,7 +116,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
             if storage.spent >= 0:
                 elements: Any = getattr(have._array, "value", have)  # of a sparse one, its values
                 _mix(storage, elements._array)
-            if _add_into(have._array, have._array, grad._array) is NotImplemented:
+            if (modes.special and by_operations()) or _add_into(have._array, have._array, grad._array) is NotImplemented:
                 _add_slowly(leaf, have, grad)
             else:
                 storage.version += 1

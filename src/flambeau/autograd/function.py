@@ -26,6 +26,7 @@ from flambeau.autograd import reentrance
 from flambeau.eager import inplace, record, saved
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.views import over
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.node import FREED, LEAF, Node, freed_error
@@ -83,8 +84,9 @@ class Function:
             from flambeau.autograd import batched_function
 
             return batched_function.apply(cls, args, kwargs)
-        if modes.special and modes.state.recorder is not None:
-            with modes.state.recorder.range(cls.__name__, FUNCTION):
+        recorder = stack.at(stack.PROFILE) if modes.special else None
+        if recorder is not None:
+            with recorder.range(cls.__name__, FUNCTION):
                 return cls._apply(args, kwargs)
         return cls._apply(args, kwargs)
 

@@ -18,12 +18,12 @@ from flambeau.dispatch.mode import TorchDispatchMode
 from flambeau.dispatch.proxy import Proxy
 from flambeau.dispatch.wrapper import make_wrapper_subclass
 from flambeau.eager.arguments import tensors_in
-from flambeau.eager.overrides import disabled_torch_function
+from flambeau.interpreters import stack as interpreters
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.making.factories import empty_strided
 
-state = modes.state
 META = devices.meta
 VALUES = frozenset(("aten::_local_scalar_dense", "aten::equal", "aten::item", "aten::is_nonzero"))
 SHAPES_OF_VALUES = frozenset(
@@ -299,12 +299,9 @@ def _replaced(value: Any, by_id: dict[int, Tensor]) -> Any:
 @contextlib.contextmanager
 def unset_fake_temporarily() -> Iterator[FakeTensorMode | None]:
     """Take a FakeTensorMode that is active off the stack for a while."""
-    before = state.dispatch_modes
-    state.dispatch_modes = [mode for mode in before if not isinstance(mode, FakeTensorMode)]
-    try:
-        yield next((mode for mode in reversed(before) if isinstance(mode, FakeTensorMode)), None)
-    finally:
-        state.dispatch_modes = before
+    active = next((mode for mode in reversed(stack.current_modes()) if isinstance(mode, FakeTensorMode)), None)
+    with interpreters.kept(lambda entry: not isinstance(getattr(entry, "mode", None), FakeTensorMode)):
+        yield active
 
 
 def is_fake(x: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from flambeau import dtypes, modes
 from flambeau.eager import bind
-from flambeau.eager.overrides import has_override
+from flambeau.interpreters.by_name import has_override
 from flambeau.tensor import Tensor
 from flambeau.tensor.making import factories
 

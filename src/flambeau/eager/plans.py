@@ -472,7 +472,9 @@ class WriteStep(Step):
         self.run, self.several, given = about.more
         self.n_results = 0
         self.names = self.op.parameters[self.op.n_positional :] or None if len(given) == len(self.op.parameters) else None
-        numbers_at = [_at(plan.args, v, i - 1) if i <= len(plan.args) else None for i, v in enumerate(given)]  # the first stands there twice
+        numbers_at = [
+            _at(plan.args, v, i - 1) if i <= len(plan.args) else None for i, v in enumerate(given)
+        ]  # the first stands there twice
         self.codes = [plan.code(v, self.values) if at is None else ARGUMENT + at for v, at in zip(given, numbers_at, strict=True)]
         if self.codes[0] >= plan.given or (self.codes[0] in self.codes[1:] and not self.several):
             raise Unplanned
@@ -522,4 +524,6 @@ def furnish() -> None:
     changes.listeners.append(lib.forget_plans)
     changes.not_again.append(note)
     classes = (Tensor, Size, Storage, record.OpNode)
-    lib.furnish(classes, PLAIN, lasting, functions, errors._PACKAGE, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "saved"))
+    lib.furnish(
+        classes, PLAIN, lasting, functions, errors._PACKAGE, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "saved")
+    )

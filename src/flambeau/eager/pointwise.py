@@ -9,10 +9,11 @@ from typing import NoReturn
 import numpy as np
 
 from flambeau import dtypes, errors, modes
-from flambeau.eager import inplace, overrides, plans
+from flambeau.eager import inplace, plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_pointwise, record_written
 from flambeau.eager.saved import Before
+from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
 from flambeau.literals import importable, stored
 from flambeau.ops.promotion import promoted
@@ -25,12 +26,16 @@ state = modes.state
 def bind(op) -> Callable:
     """The general way of a pointwise operation: arguments by position or name."""
     sort = _sorter(op)
-    n, every = len(op.operands), sort.every
+
+    def body(*args, out=None, **kwargs):
+        operands, options = sort(args, kwargs)
+        return computed(op, operands, options, out)
 
     def front(*args, out=None, **kwargs):
-        operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
+        operands, options = sort(args, kwargs)
         return general(op, operands, options, out)
 
+    op.body = body
     return front
 
 
@@ -41,12 +46,12 @@ def bind_operator(op, own_name: bool = False) -> Callable:
     """
 
     def front(input, other):
-        if own_name and overrides.knows_by_name((input, other)):
-            return overrides.call(operator, (input, other), (input, other), {})
+        if own_name and by_name.knows_by_name((input, other)):
+            return by_name.call(operator, (input, other), (input, other), {})
         try:
             return general(op, (input, other), ())
         except TypeError as problem:
-            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, overrides.NobodyAnswered):
+            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, by_name.NobodyAnswered):
                 raise
             if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
                 return general(op, (input, wrap(importable(other))), ())
@@ -83,14 +88,15 @@ def _sorter(op) -> Callable:
 
 
 def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
+    """Any operands, and whoever has a say in what is done with them."""
+    if modes.special or by_name.any_foreign(operands if out is None else (*operands, out)):
+        kwargs = dict(zip(op.options, options, strict=True)) if options else {}
+        return calls.run(op.call, op.body, operands, kwargs if out is None else kwargs | {"out": out})
+    return computed(op, operands, options, out)
+
+
+def computed(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
     """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
-    if modes.special == 1 and out is None and not options:
-        recorder = overrides.noting(operands)
-        if recorder is not None:
-            return recorder.run_whole(op.call, op.call, operands, {})
-    if overrides.needed((*operands, out)):
-        kwargs = dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
-        return overrides.call(op.call, (*operands, out), operands, kwargs)
     if op.short in OF_NUMBERS:
         operands = with_a_tensor(operands)
     if not op.number_first and not isinstance(operands[0], Tensor):
@@ -102,14 +108,10 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     options = tuple([_option(v, key) for v in options])
     if out is not None:
         return _into_out(op, operands, ready, options, key, out_dtype, out)
-    selecting = state.selecting if modes.special else None
-    known = None if selecting is None else selecting.before(op)
-    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype) if known is None else known)
+    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype))
     finish(op, result, operands, options)
-    if selecting is not None:
-        selecting.after(op, (*operands, *options), result)
     if modes.watching:
-        plans.note(*((plans.MAKES, op, operands, (result,), result, (options, key, out_dtype)) if known is None else ()))
+        plans.note(plans.MAKES, op, operands, (result,), result, (options, key, out_dtype))
     return result
 
 
@@ -279,10 +281,13 @@ def bind_inplace(op) -> Callable:
     sort = _sorter(op)
     n, every = len(op.operands), sort.every
 
+    def body(*args, **kwargs):
+        return run_inplace(op, *sort(args, kwargs))
+
     def front(*args, **kwargs):
         operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
-        if overrides.needed(operands):
-            return overrides.call(op.call_inplace, operands, args, kwargs)
+        if modes.special or by_name.any_foreign(operands):
+            return calls.run(op.call_inplace, body, args, kwargs)
         return run_inplace(op, operands, options)
 
     return front

@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau import modes
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import RESULT
 from flambeau.kernels.native.native import maker
@@ -183,7 +184,7 @@ class PointwiseNode(OpNode):
             if kind == "same":
                 sent.append(grad)
             elif kind == "kernel":
-                if state.grad or self.by_operations or (modes.special and state.dispatch_modes):  # to be differentiated again, or seen
+                if state.grad or self.by_operations or (modes.special and stack.by_operations()):  # to be differentiated again, or seen
                     from flambeau.eager import interpret
 
                     sent.append(interpret.gradient(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
@@ -295,7 +296,9 @@ class ArrayRecipe:
         self.joint = op.joint_derivative
         if self.joint is not None:
             self.joint_places = self._placed(op, self.joint, key)
-            self.joint = _by_plans(op, f"of_{'_'.join(name for name, wanted in self.wants if wanted)}_among_{len(self.wants)}", self._as_tuple(self.joint))
+            self.joint = _by_plans(
+                op, f"of_{'_'.join(name for name, wanted in self.wants if wanted)}_among_{len(self.wants)}", self._as_tuple(self.joint)
+            )
         else:
             missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
             if missing:
@@ -448,7 +451,7 @@ def _by_operations(node: ArrayNode, grads: tuple) -> bool:
     return (
         state.grad
         or node.by_operations
-        or bool(modes.special and state.dispatch_modes)
+        or bool(modes.special and stack.by_operations())
         or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)
     )
 

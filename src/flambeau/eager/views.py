@@ -7,9 +7,11 @@ from collections.abc import Callable
 from numpy import ndarray
 
 from flambeau import modes
-from flambeau.eager import overrides, plans
+from flambeau.eager import plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.record import record_array, record_view
+from flambeau.interpreters import calls
+from flambeau.interpreters.by_name import any_foreign
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import turned
 from flambeau.kernels.native.native import maker, strided_view
@@ -27,8 +29,11 @@ def bind(op) -> Callable:
 
     def front(input, *args, **kwargs):
         kwargs = kwargs and arguments.known(kwargs)
-        if overrides.needed((input,)):
-            return overrides.call(op.call, (input,), (input, *args), kwargs)
+        if modes.special or any_foreign((input,)):
+            return calls.run(op.call, body, (input, *args), kwargs)
+        return body(input, *args, **kwargs)
+
+    def body(input, *args, **kwargs):
         try:
             array = input._array
         except AttributeError:

@@ -16,6 +16,7 @@ from bisect import bisect_right
 from typing import Any
 
 from flambeau import errors, modes
+from flambeau.interpreters import stack
 from flambeau.nn.modules import watched
 from flambeau.overrides import TorchFunctionMode
 from flambeau.tensor import Tensor
@@ -97,7 +98,7 @@ _FILE = re.compile(r'File "(.*)", line (\d+)')
 def _profiled() -> dict[int, Any]:
     """Places by sequence number, from the profiler that is running, if one is."""
     found: dict[int, Any] = {}
-    for _, _, kind, _, line, more in getattr(modes.state.recorder, "notes", ()):
+    for _, _, kind, _, line, more in getattr(stack.at(stack.PROFILE), "notes", ()):
         if kind == OPERATION and line:
             place = next((p for p in line if not is_ours(p[0])), None) if isinstance(line[0], tuple) else line
             found[more[0] if isinstance(more, tuple) else more] = place

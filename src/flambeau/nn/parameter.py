@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.dtypes import get_default_dtype
-from flambeau.eager.overrides import disabled_torch_function
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty
 from flambeau.tensor.making.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes
+from flambeau.dtypes import Constant
 from flambeau.operators.schema import Argument, FunctionSchema, parse
 from flambeau.operators.schema_types import ListType, OptionalType, Type, of_python
-from flambeau.ops.formats import Constant
 
 __all__ = ["Mismatch", "bind", "normalized", "parse"]
 

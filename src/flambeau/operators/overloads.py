@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from flambeau.operators import aten_schemas, calling
+from flambeau.operators import ABOVE, aten_schemas, calling
 from flambeau.operators.calling import Mismatch
 from flambeau.operators.schema import FunctionSchema, parse
 from flambeau.operators.tags import Tag, of_aten
-from flambeau.ops import ABOVE
 
 # Asked first about every call of an overload of PyTorch's while a mode is active or an argument is of a class of its own: intercept(overload, args, kwargs)
 # gives the result, or NotImplemented to go on. Whoever carries operations out in another way (__torch_dispatch__) sets it.

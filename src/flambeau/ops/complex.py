@@ -55,7 +55,7 @@ def view_as_real(input):
     return _view_as_real(input)
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu float32")
 def view_as_complex(input):
     """The same memory as complex numbers, the last dimension being their parts. (*, 2) real -> (*) complex."""
     if input.dtype not in (dtypes.float32, dtypes.float64):
@@ -189,7 +189,7 @@ def complex(real, imag):
     return _complex, real, imag
 
 
-@composite(method=False, out="same", grad_name="PolarBackward0")
+@composite(method=False, out="same", grad_name="PolarBackward0", autocast="cpu float32")
 def polar(abs, angle):
     """Complex numbers from their sizes and angles: abs * (cos(angle) + i sin(angle))."""
     check_parts("polar", abs, angle)

@@ -135,7 +135,7 @@ def _node_name(
     return "ViewBackward0" if reduction == "none" and input.dim() != 4 else "NllLoss2DBackward0"
 
 
-@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name)
+@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name, autocast="float32")
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
 ):  # fmt: skip
@@ -278,7 +278,14 @@ def _(input, target, weight, ignore_index, reduction, kept):
 
 
 def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept, again):
-    if not (again or grad.is_meta) and len(input_shape) == 2 and weight is None and reduction != "none" and target.dtype is dtypes.int64 and grad.dtype.itemsize > 2:
+    if (
+        not (again or grad.is_meta)
+        and len(input_shape) == 2
+        and weight is None
+        and reduction != "none"
+        and target.dtype is dtypes.int64
+        and grad.dtype.itemsize > 2
+    ):
         return _nll_backward(grad, input_shape, target, ignore_index, reduction, kept)
     like = grad.new_zeros(input_shape)
     dim, at, _, scale = scaled(grad, like, target, weight, ignore_index, reduction)
@@ -304,7 +311,7 @@ _nll_loss.derivative(input=_nll_gradient)
 _nll_loss.second_derivative = "zero"
 
 
-@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)
+@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name, autocast="float32")
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input[target]: the negative log likelihood, of logarithms of probabilities (log_softmax gives them) and class numbers."""
     reduction = chosen(reduction, size_average, reduce)

@@ -25,7 +25,7 @@ Label = int  # 0 to 51: a letter; negative: a dimension an ellipsis stands for, 
 ELLIPSIS = None  # in a list of labels as it was read
 
 
-@composite(method=False)
+@composite(method=False, autocast="cuda half")
 def einsum(*args):
     """Multiply tensors and sum over dimensions, by an equation such as "ij,jk->ik" (see the top of this file for its forms).
 

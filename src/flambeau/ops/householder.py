@@ -17,7 +17,7 @@ from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same
 from flambeau.ops.solvers import _solve_triangular, stored_by_columns
 
 
-@from_lapack("geqrf", "M N, K", method=True, returns="a tau", integers=NotImplementedError)
+@from_lapack("geqrf", "M N, K", method=True, returns="a tau", integers=NotImplementedError, autocast="cpu float32")
 def geqrf(input):
     """(a, tau): R on and above the diagonal of a, the vectors of the reflections that make up Q below it. (..., M, N), (..., K)."""
     return matrices.qr_packed(input)
@@ -48,7 +48,7 @@ def _check_reflections(name: str, input, tau) -> None:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
 
 
-@composite(method=False, out=True, name="linalg.householder_product", grad_name="LinalgHouseholderProductBackward0")
+@composite(method=False, out=True, name="linalg.householder_product", grad_name="LinalgHouseholderProductBackward0", autocast="cpu float32")
 def householder_product(A, tau):
     """The first N columns of H_1 H_2 ... H_K. A (..., M, N), tau (..., K) -> (..., M, N)."""
     name = "torch.linalg.householder_product"
@@ -61,13 +61,13 @@ def householder_product(A, tau):
     return stored_by_columns(identity_like(A, m).narrow(1, 0, n) - v @ (t @ adjoint(v.narrow(-2, 0, n))))
 
 
-@composite(out=True)
+@composite(out=True, autocast="cpu float32")
 def orgqr(input, input2):
     """The older name of linalg.householder_product."""
     return householder_product(input, input2)
 
 
-@composite(out=True, grad_name="OrmqrBackward0")
+@composite(out=True, grad_name="OrmqrBackward0", autocast="cpu float32")
 def ormqr(input, tau, other, left=True, transpose=False):
     """Q other (other Q if not `left`; Q^H instead of Q with `transpose`) for the whole Q = H_1 ... H_K, which is never formed."""
     name = "torch.ormqr"

@@ -253,7 +253,12 @@ def _node_name(
     return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0" if mode in NODES else None
 
 
-@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name)
+def _autocast(device: str, given: dict) -> str | None:
+    """CUDA's, except averaging over areas, which is a pooling."""
+    return "float32" if device == "cuda" and given.get("mode", "nearest") != "area" else None
+
+
+@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, autocast=_autocast)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 

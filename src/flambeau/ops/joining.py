@@ -99,7 +99,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"))
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), autocast="cpu widest")
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -187,7 +187,7 @@ def _stack_as(tensors, dim, shape, strides):
 _stack_as.meta(lambda tensors, dim, shape, strides: (shape, tensors[0].dtype, strides))
 
 
-@composite(method=False, out="cast or TypeError apart rows")
+@composite(method=False, out="cast or TypeError apart rows", autocast="cpu widest")
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

@@ -94,7 +94,7 @@ def logdet(input):
 # -- rank and condition ----------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.matrix_rank", "int64", differentiable=False)
+@from_lapack("linalg.matrix_rank", "int64", differentiable=False, autocast="cpu float32")
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     """The number of singular values above max(atol, rtol * the largest). (..., M, N) -> (...)."""
     if hermitian:
@@ -107,7 +107,7 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     return (values > cutoff("linalg.matrix_rank", A, values, atol, rtol)).sum(-1)
 
 
-@composite(name="linalg.cond", method=False, out=True)
+@composite(name="linalg.cond", method=False, out=True, autocast="cpu float32")
 def cond(A, p=None):
     """How much A can magnify a relative error: |A| |A^-1| in the matrix norm p, by default 2. (..., M, N) -> (...). Singular: inf."""
     check_matrices("linalg.cond", A)
@@ -228,7 +228,7 @@ def matrix_exp(input):
 # -- products of many ------------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.multi_dot", method=False, out="same")
+@composite(name="linalg.multi_dot", method=False, out="same", autocast="cuda half")
 def multi_dot(tensors):
     """The product of two or more matrices, in the order that takes the fewest multiplications. The first and last may be vectors."""
     tensors = list(tensors)
@@ -278,7 +278,7 @@ def _multiplied(tensors):
     return product(0, n - 1)
 
 
-@composite(method=False)
+@composite(method=False, autocast="cuda half")
 def chain_matmul(*matrices, out=None):
     """The product of matrices, in the best order; the older form of linalg.multi_dot."""
     errors.warn("torch.chain_matmul is deprecated in favor of torch.linalg.multi_dot, which takes a list")
@@ -297,7 +297,7 @@ def chain_matmul(*matrices, out=None):
 # -- small ones ------------------------------------------------------------------------------------------------------------
 
 
-@composite(grad_name="TraceBackward0")
+@composite(grad_name="TraceBackward0", autocast="cpu float32, cuda given")
 def trace(input):
     """The sum of the diagonal of a matrix. (M, N) -> ()."""
     if input.dim() != 2:

@@ -13,7 +13,7 @@ from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
 
 
-@on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0")
+@on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0", autocast="half")
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
     if bias is not None:
@@ -107,7 +107,7 @@ linear.meta(lambda input, weight, bias=None: (_check(input, weight, bias), input
 linear.work(lambda input, weight, bias: gemm.quick_linear if bias is not None else None)
 
 
-@composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",))
+@composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",), autocast="cpu given, cuda widest")
 def bilinear(input1, input2, weight, bias=None):
     """y_o = x₁ᵀ A_o x₂ + b_o. input1 (*, m), input2 (*, n), weight (out, m, n), bias (out,) -> (*, out)."""
     if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:

@@ -158,7 +158,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     return P, L, U
 
 
-@composite(name="linalg.lu_solve", method=False, out=True, grad_name="LinalgLuSolveBackward0")
+@composite(name="linalg.lu_solve", method=False, out=True, grad_name="LinalgLuSolveBackward0", autocast="cpu given")
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (X A = B if not `left`; A^H instead of A with `adjoint`), given the LU factors of A. (..., N, K) -> (..., N, K)."""
     _check_lu_solve("linalg.lu_solve", LU, pivots, B, left)
@@ -192,7 +192,7 @@ def _check_lu_solve(name: str, LU, pivots, B, left: bool) -> None:
         raise RuntimeError(f"{name}: pivots must have the shape of LU without its columns, {LU.shape[:-1]}, found {pivots.shape}")
 
 
-@composite(out=True)
+@composite(out=True, autocast="cpu float32")
 def lu_solve(input, LU_data, LU_pivots):
     """X with A X = input, given the LU factors of A; the older form of linalg.lu_solve."""
     return linalg_lu_solve(LU_data, LU_pivots, input)

@@ -250,7 +250,7 @@ _rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype
 # -- layer norm and rms norm -----------------------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu given, cuda float32")
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd) of `layer_norm`; mean and rstd have the leading dimensions, then ones."""
     out, *found = _layer_normalized(input, normalized_shape, weight, bias, eps)
@@ -292,13 +292,13 @@ def _layer_norm_alone(input, weight, bias, eps):
     return run(LAYER_BARE, (input,), (eps,)) if weight is None else run(LAYER_ALONE, (input, weight, bias), (eps,))
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0")
+@composite(method=False, grad_name="NativeLayerNormBackward0", autocast="cpu given, cuda float32")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _normalized_alone(input, normalized_shape, weight, bias, eps)
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0")
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", autocast="cpu given, cuda float32")
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _normalized_alone(input, normalized_shape, weight, bias, eps)
@@ -308,7 +308,7 @@ def _rms_name(input, *rest, **options) -> str | None:
     return "MulBackward0" if input.element_size() > 2 else None
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name)
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, autocast="cpu given, cuda float32")
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -425,13 +425,13 @@ def _group_norm(input, num_groups, weight, bias, eps):
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0")
+@composite(method=False, grad_name="NativeGroupNormBackward0", autocast="cpu given, cuda float32")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0")
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", autocast="cpu given, cuda float32")
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = tuple(input.shape)
@@ -596,7 +596,7 @@ def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@composite(method=False, out="same")
+@composite(method=False, out="same", autocast="given")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
     out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -691,13 +691,13 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
     _check_float("batch_norm", input)
 
 
-@composite(method=False)
+@composite(method=False, autocast="given")
 def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
-@composite(name="nn.functional.batch_norm", method=False)
+@composite(name="nn.functional.batch_norm", method=False, autocast="given")
 def functional_batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
@@ -712,7 +712,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False, grad_name="ViewBackward0")
+@composite(method=False, grad_name="ViewBackward0", autocast="given")
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -734,7 +734,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0")
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", autocast="given")
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):

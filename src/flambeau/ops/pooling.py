@@ -277,8 +277,8 @@ def _declare_max_pool(n: int) -> None:
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         return tuple(_max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode))
 
-    composite(name=f"nn.functional.{name}", method=False, doc=doc)(functional)
-    composite(name=name, method=False, doc=doc)(plain)
+    composite(name=f"nn.functional.{name}", method=False, doc=doc, autocast="cpu float32" if n == 3 else None)(functional)
+    composite(name=name, method=False, doc=doc, autocast="cpu float32" if n == 3 else None)(plain)
     composite(name=f"nn.functional.{name}_with_indices", method=False, doc=doc, aliases=(f"{name}_with_indices",) * (n == 1))(with_indices)
 
 
@@ -310,7 +310,7 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composite(name="nn.functional.avg_pool3d", method=False, out="same")
+@composite(name="nn.functional.avg_pool3d", method=False, out="same", autocast="cpu float32")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last three dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -396,8 +396,13 @@ def _declare_adaptive(n: int) -> None:
         """`adaptive_max_pool` with where the greatest were."""
         return found(input, output_size)
 
-    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1))(adaptive_avg_pool)
-    composite(name=f"nn.functional.{greatest}", method=False)(adaptive_max_pool)
+    composite(
+        name=f"nn.functional.{average}",
+        method=False,
+        aliases=(average,) * (n == 1),
+        autocast="cpu float32" if n == 3 else None,
+    )(adaptive_avg_pool)
+    composite(name=f"nn.functional.{greatest}", method=False, autocast="cpu float32" if n == 3 else None)(adaptive_max_pool)
     composite(name=f"nn.functional.{greatest}_with_indices", method=False, aliases=(greatest,) * (n == 1))(with_indices)
 
 
@@ -445,7 +450,7 @@ def _declare_fractional(n: int) -> None:
         """`fractional_max_pool` with where the greatest were."""
         return found(input, kernel_size, output_size, output_ratio, _random_samples)
 
-    composite(name=f"nn.functional.{name}", method=False)(fractional_max_pool)
+    composite(name=f"nn.functional.{name}", method=False, autocast="cpu float32")(fractional_max_pool)
     composite(name=f"nn.functional.{name}_with_indices", method=False)(with_indices)
 
 
@@ -494,7 +499,7 @@ def _declare_unpool(n: int) -> None:
         found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, count)), (*lead, *sizes))
         return in_kind(found, input) if n == 2 else found
 
-    composite(name=f"nn.functional.{name}", method=False)(max_unpool)
+    composite(name=f"nn.functional.{name}", method=False, autocast="cpu float32")(max_unpool)
 
 
 for _n in DIMENSIONS:

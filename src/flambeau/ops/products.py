@@ -18,7 +18,7 @@ from flambeau.ops.views import _unsafe_view, squeeze_product
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="half")
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
     found = _quickly(input, mat2)
@@ -52,13 +52,15 @@ mm.derivative(
     input=lambda grad, mat2, input_turned: _left_gradient(grad, mat2, input_turned),
     mat2=lambda grad, input, mat2_turned: _right_gradient(grad, input, mat2_turned),
 )
+
+
 @mm.meta
 def _(input, mat2):
     _check_matrices("mm", input, mat2)
     return (input.shape[0], mat2.shape[1]), input.dtype
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="half")
 def bmm(input, mat2):
     """The products of two batches of matrices. (B, M, K), (B, K, N) -> (B, M, N)."""
     if input.ndim == 3:
@@ -70,6 +72,8 @@ def bmm(input, mat2):
 
 
 bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
+
+
 @bmm.meta
 def _(input, mat2):
     _check_batches("bmm", input, mat2)
@@ -100,7 +104,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out="same", aliases=("linalg.matmul",))
+@composite(out="same", aliases=("linalg.matmul",), autocast="half")
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 
@@ -133,7 +137,7 @@ def _count(shape) -> int:
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="cuda half")
 def mv(input, vec):
     """The product of a matrix and a vector. (M, K), (K) -> (M)."""
     _check_vector("mv", input, vec)
@@ -163,7 +167,7 @@ def _(input, vec):
     return (input.shape[0],), input.dtype
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="cuda widest")
 def dot(input, tensor):
     """The sum of products of two vectors. (K), (K) -> ()."""
     _check_vectors("dot", input, tensor)
@@ -187,13 +191,13 @@ def _(input, tensor):
     return (), input.dtype
 
 
-@composite(out="same", grad_name="VdotBackward0")
+@composite(out="same", grad_name="VdotBackward0", autocast="cuda widest")
 def vdot(input, other):
     """`dot` with the first vector conjugated."""
     return dot(conj(input), other)
 
 
-@composite(out=True, method=False, name="linalg.vecdot")
+@composite(out=True, method=False, name="linalg.vecdot", autocast="half")
 def vecdot(x, y, *, dim=-1):
     """The sums of products conj(x) y along `dim`; other dimensions broadcast. (..., K), (..., K) -> (...)."""
     if x.dtype is not y.dtype:
@@ -231,7 +235,7 @@ def _accumulate(input, mat1, mat2, beta, alpha):
     return gemm.product_into(out, mat1, mat2, alpha, beta, input)
 
 
-@on_arrays(inplace=True, out="same")
+@on_arrays(inplace=True, out="same", autocast="half")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
     _check_addmm(input, mat1, mat2)
@@ -272,7 +276,7 @@ def _(input, mat1, mat2, *, beta=1, alpha=1):
     return (mat1.shape[0], mat2.shape[1]), mat1.dtype
 
 
-@on_arrays(inplace=True, out="same")
+@on_arrays(inplace=True, out="same", autocast="half")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2). input broadcasts to (B, M, N); batch1 (B, M, K), batch2 (B, K, N) -> (B, M, N)."""
     _check_baddbmm(input, batch1, batch2)
@@ -297,7 +301,7 @@ def _(input, batch1, batch2, *, beta=1, alpha=1):
     return (*batch1.shape[:2], batch2.shape[2]), batch1.dtype
 
 
-@composite(inplace=True, out=True, grad_name="AddbmmBackward0")
+@composite(inplace=True, out=True, grad_name="AddbmmBackward0", autocast="half")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2). input broadcasts to (M, N); (B, M, K), (B, K, N) -> (M, N)."""
     _check_batches("addbmm", batch1, batch2)
@@ -306,7 +310,7 @@ def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
 
 
-@composite(inplace=True, out="same whole", grad_name="AddmvBackward0")
+@composite(inplace=True, out="same whole", grad_name="AddmvBackward0", autocast="cpu given, cuda half")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
     _check_vector("addmv", mat, vec)
@@ -315,7 +319,7 @@ def addmv(input, mat, vec, *, beta=1, alpha=1):
     return _unsafe_view(addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha), (mat.shape[0],))
 
 
-@composite(inplace=True, out=True, grad_name="AddrBackward0")
+@composite(inplace=True, out=True, grad_name="AddrBackward0", autocast="cuda half")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * outer(vec1, vec2). input broadcasts to (N, M); vec1 (N), vec2 (M) -> (N, M). Bools are combined by `or`."""
     _check_outer(vec1, vec2)

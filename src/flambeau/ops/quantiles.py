@@ -105,7 +105,7 @@ def _check_ordered(name: str, array) -> None:
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-@composite(out="cast rows")
+@composite(out="cast rows", autocast="cpu float32")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The value below which a fraction `q` of the elements lies, overall or along `dim`; q (Q,) gives a first dimension of size Q.
 
@@ -114,7 +114,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("quantile", input, q, dim, keepdim, interpolation, ignore_nan=False)
 
 
-@composite(out="cast rows")
+@composite(out="cast rows", autocast="cpu float32")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """As `quantile`, leaving NaNs out; NaN where all elements are."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, ignore_nan=True)

@@ -72,7 +72,7 @@ _sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_sha
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
-@composite(out="decides", name="sum")
+@composite(out="decides", name="sum", autocast="cuda float32 unless dtype")
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dtype is not None and isinstance(input.dtype, dtypes.float8):
@@ -183,7 +183,7 @@ def product_of_others(input, dim: int):
     return before * after
 
 
-@composite(out="decides")
+@composite(out="decides", autocast="float32 unless dtype")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:
@@ -247,7 +247,7 @@ def _logsumexp_backward(grad, input, result, dims, keepdim):
 _logsumexp.derivative(input=_logsumexp_backward)
 
 
-@composite(out=True, aliases=("special.logsumexp",))
+@composite(out=True, aliases=("special.logsumexp",), autocast="cuda float32")
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) over dimensions, without overflow: the largest element is taken out before exp and put back after log."""
     return _logsumexp(input, dims_of(dim, input.dim()), keepdim)

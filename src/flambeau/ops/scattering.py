@@ -265,7 +265,7 @@ def _scatter_add(input, dim, index, src):
 _scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
 
 
-@choice(inplace=True)
+@choice(inplace=True, autocast="cuda widest")
 def scatter_add(input, dim, index, src):
     """`input` with src added at the places along `dim` that the index names: out[index[i, j], j] += src[i, j]."""
     dim, src = _prepared("scatter_add", input, dim, index, src)

@@ -16,6 +16,7 @@ from typing import Any
 
 from flambeau import dtypes, errors
 from flambeau.eager import updates
+from flambeau.interpreters import stack
 from flambeau.modes import set_recording
 from flambeau.modes import state as modes
 from flambeau.optim.mistakes import Watch
@@ -108,7 +109,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
-        recorder = modes.recorder
+        recorder = stack.at(stack.PROFILE)
         if recorder is None:
             return self._forget(set_to_none)
         start = now()
@@ -271,7 +272,7 @@ class Optimizer:
         @functools.wraps(func)
         def step(*args, **kwargs):
             self = args[0]
-            recorder = modes.recorder
+            recorder = stack.at(stack.PROFILE)
             if recorder is None:
                 return hooked(self, args, kwargs)
             start = now()

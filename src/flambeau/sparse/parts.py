@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.eager import overrides
+from flambeau.interpreters import by_name
 from flambeau.tensor import Size, Tensor, layouts
 from flambeau.tensor.memory.typed_storage import OLD_NAME_OF
 from flambeau.tensor.storage import Storage
@@ -128,7 +128,7 @@ class Compressed(Parts):
 class SparseTensor(Tensor):
     """A tensor of which only some elements are stored. See the note above."""
 
-    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    __torch_function__ = by_name.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
     _sees_building_blocks = True  # it is told which operation runs, not under which public name
     _array: Any
 

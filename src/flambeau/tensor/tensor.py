@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flambeau import changes, devices, dtypes, errors, modes
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native.native import maker
 from flambeau.ops import formats
@@ -443,7 +444,7 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""
-        if (modes.special and modes.state.dispatch_modes) or type(self) in DISPATCHED:
+        if (modes.special and stack.at(stack.DISPATCH) is not None) or type(self) in DISPATCHED:
             found = self._asked_to_detach()
             if found is not None:
                 return found

@@ -134,9 +134,11 @@ class Surroundings:
 
     def __init__(self, preserve_rng_state: bool, args: Iterable):
         self.autocast = [
-            (device, casting.dtype.get(device), enabled, casting.cache_enabled) for device, enabled in casting.enabled.items() if enabled
+            (device, casting().dtype.get(device), enabled, casting().cache_enabled)
+            for device, enabled in casting().enabled.items()
+            if enabled
         ]
-        self.off = [device for device in ("cpu", "cuda") if not casting.enabled.get(device)]
+        self.off = [device for device in ("cpu", "cuda") if not casting().enabled.get(device)]
         self.rng = (rng.get_rng_state(), *get_device_states(*args)) if preserve_rng_state else None
 
     @contextlib.contextmanager
@@ -151,7 +153,7 @@ class Surroundings:
             for settings in self.autocast:
                 stack.enter_context(autocast(*settings))
             for device in self.off:
-                if casting.enabled.get(device):
+                if casting().enabled.get(device):
                     stack.enter_context(autocast(device, enabled=False))
             yield
 

@@ -23,7 +23,7 @@ from flambeau.distributed.tensor.pieces import Pieces, meta_of
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _NormPartial, _StridedShard
 from flambeau.distributed.tensor.redistribute import cut
 from flambeau.dtypes import dtype as dtype_
-from flambeau.eager import overrides
+from flambeau.interpreters import by_name
 from flambeau.tensor import Size, Tensor
 from flambeau.tensor.making.factories import empty, zeros
 from flambeau.tensor.storage import Storage
@@ -32,7 +32,7 @@ from flambeau.tensor.storage import Storage
 class DTensor(Tensor):
     """A tensor on a mesh. Made by `distribute_tensor`, `DTensor.from_local` and `flambeau.distributed.tensor.zeros` and its like."""
 
-    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    __torch_function__ = by_name.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
     _sees_building_blocks = True  # it is told which operation runs, not under which public name
     _array: Any
 
@@ -237,7 +237,7 @@ class DTensor(Tensor):
         return self._local_tensor.is_pinned(device)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        with overrides.DisableTorchFunction():
+        with by_name.DisableTorchFunction():
             local = self._local_tensor
             shown = format(local.item()) if not local.dim() and local.device.type != "meta" else repr(local)
         return f"DTensor(local_tensor={shown}, device_mesh={self.device_mesh}, placements={self.placements})"
@@ -402,7 +402,7 @@ def distribute_tensor(
     meta = meta_of(local)
     if mesh.get_coordinate() is None:
         return wrapped(local.new_empty(0), DTensorSpec(mesh, placed, meta)).requires_grad_(tensor.requires_grad)
-    with overrides.DisableTorchFunction(), modes.no_grad():
+    with by_name.DisableTorchFunction(), modes.no_grad():
         for i, placement in enumerate(placed):
             local = _placed(local, mesh, i, placement, src_data_rank)
     if local is tensor or local._array is tensor._array:

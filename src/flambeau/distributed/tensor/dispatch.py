@@ -19,7 +19,7 @@ from flambeau.distributed.tensor.calls import Call, listed
 from flambeau.distributed.tensor.decisions import Decision, decision
 from flambeau.distributed.tensor.rules import COMPOSED, WHOLE, load
 from flambeau.eager.indexing import getitem, setitem
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 
 state = modes.state
 

@@ -16,7 +16,7 @@ from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor.placement_types import Placement, Replicate
 from flambeau.distributed.tensor.redistribute import converted
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty
 

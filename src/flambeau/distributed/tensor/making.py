@@ -10,7 +10,7 @@ from flambeau.distributed.tensor._api import DTensor, wrapped
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.pieces import meta_of
 from flambeau.distributed.tensor.placement_types import Replicate
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 

@@ -31,9 +31,9 @@ from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.pieces import meta_of
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, _NormPartial
 from flambeau.distributed.tensor.redistribute import converted
-from flambeau.eager.overrides import DisableTorchFunction
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
 from flambeau.tensor.node import FREED, Node, freed_error
 

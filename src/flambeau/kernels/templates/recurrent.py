@@ -38,7 +38,11 @@ def fits(cell: str, input, states: list, params: list, biased, layers, ways: int
     """Whether `network` can do it: plain arrays that fit each other. The long way knows more, and says what is wrong."""
     each = 4 if biased else 2
     arrays_of = [input, *states, *params]
-    if len(params) != layers * ways * each or any([type(x) is not np.ndarray or x.dtype != input.dtype for x in arrays_of]) or input.ndim != 3:
+    if (
+        len(params) != layers * ways * each
+        or any([type(x) is not np.ndarray or x.dtype != input.dtype for x in arrays_of])
+        or input.ndim != 3
+    ):
         return False
     hidden, wide = params[1].shape[-1], GATES[cell] * params[1].shape[-1]
     for i, x in enumerate(params):

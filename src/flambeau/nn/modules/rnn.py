@@ -7,7 +7,7 @@ import numbers
 import warnings
 from typing import Any
 
-from flambeau import modes
+from flambeau.eager import autocast
 from flambeau.nn import init
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.rnn import PackedSequence
@@ -100,7 +100,7 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """RuntimeError or ValueError unless the input fits the weights."""
         weight = getattr(self, self._flat_weights_names[0])
-        if input.dtype is not weight.dtype and modes.state.autocast is None:
+        if input.dtype is not weight.dtype and autocast.active() is None:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"

@@ -12,7 +12,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import errors, modes, settings
+from flambeau import errors, settings
+from flambeau.eager import autocast
 from flambeau.modes import is_grad_enabled
 from flambeau.nn import functional as F
 from flambeau.nn import init
@@ -159,7 +160,7 @@ class TransformerEncoder(Module):
 
         It does so in evaluation mode, where no gradient is wanted and all padding comes at the end. Here padding is computed along.
         """
-        layer, casting = self.layers[0], modes.state.autocast
+        layer, casting = self.layers[0], autocast.active()
         if not (settings.encoder_fastpath and self.use_nested_tensor) or layer.training or src.dim() != 3 or mask is not None:
             return False
         if casting is not None and casting.enabled.get("cuda"):

@@ -22,8 +22,9 @@ def watch() -> Callable[[], None]:
     begun: list[tuple[Any, int, Any]] = []
 
     def before(module: Any, args: tuple) -> None:
-        if state.recorder is not None:
-            begun.append((module, now(), state.recorder.line()))
+        noting = recorder.active()
+        if noting is not None:
+            begun.append((module, now(), noting.line()))
 
     def after(module: Any, args: tuple, output: Any) -> None:
         while begun:
@@ -36,8 +37,9 @@ def watch() -> Callable[[], None]:
             kind = type(module).__name__
             names[id(module)] = f"nn.Module: {kind}_{seen[kind]}", module
             seen[kind] += 1
-        if state.recorder is not None:
-            state.recorder.note((start, now(), MODULE, names[id(module)][0], line, None))
+        noting = recorder.active()
+        if noting is not None:
+            noting.note((start, now(), MODULE, names[id(module)][0], line, None))
 
     handles = hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after, always_call=True)
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from flambeau import changes, determinism, devices, dtypes, errors, literals, modes
-from flambeau.eager import inplace, overrides, plans
+from flambeau.eager import inplace, plans
+from flambeau.interpreters import calls
 from flambeau.kernels import arrays
 from flambeau.kernels import layout as geometry
 from flambeau.kernels.native import memory_guard
@@ -54,11 +55,10 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
         if modes.special or (args and type(args[0]) not in _ORDINARY):
             if draws and modes.special and modes.state.draw is not None:
                 return modes.state.draw(front, args, kwargs)
-            relevant = () if copies else (*args, *kwargs.values())
-            if overrides.asked(relevant):
-                return overrides.call(front, relevant, args, kwargs)
-            if modes.state.recorder is not None:
-                return modes.state.recorder.run_whole(front, name, args, kwargs)
+            return calls.run_function(front, body, args, kwargs, () if copies else (*args, *kwargs.values()))
+        return body(*args, **kwargs)
+
+    def body(*args, **kwargs):
         if sized and "size" in kwargs:
             args = (*args, kwargs.pop("size"))
         try:
@@ -82,7 +82,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
 
     front = functools.wraps(function)(plans.front(plans.Factory(name, function), general))
     front.__signature__ = signature
-    front.__module__ = "torch"
+    front.__module__, front.event = "torch", name
     front.asks = front if name.endswith("_like") else None
     return front
 
@@ -546,6 +546,7 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
     shape = own.shape
     usual = not options and memory_format is formats.preserve_format and type(own) is np.ndarray and own.flags.c_contiguous
     if usual and own.size and 1 not in shape:  # the everyday call, without detours; sizes of 1 would have their own say in the strides
+
         def fresh():
             array = arrays.empty(shape, own_dtype, devices.cpu)
             write(array)

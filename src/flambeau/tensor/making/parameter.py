@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from flambeau.eager.overrides import disabled_torch_function
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.tensor.making import pickling
 from flambeau.tensor.making.factories import empty
 from flambeau.tensor.tensor import PLAIN, Tensor

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from flambeau import determinism, devices, dtypes
-from flambeau.eager import inplace, overrides
+from flambeau.eager import inplace
+from flambeau.interpreters import calls
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.mirrored import signs, turned_as
@@ -391,8 +392,8 @@ def mapped(filename: Any, shared: bool | None, nbytes: int) -> np.ndarray:
 
 def set_(self: Tensor, source: Any = None, storage_offset: int = 0, size: Any = None, stride: Any = None) -> Tensor:
     """Make this tensor a window on another tensor's (or storage's) memory; without arguments, an empty one."""
-    if overrides.dispatched((self,)):
-        return overrides.carry_out(set_, (self, source, storage_offset, size, stride), {})
+    if calls.dispatched((self,)):
+        return calls.carry_out(set_, (self, source, storage_offset, size, stride), {})
     inplace.check_writable("set_", self)
     if source is None:
         storage, offset, size, stride = Storage(arrays.empty((0,), self._array.dtype, self.device)), 0, (0,), (1,)
@@ -429,8 +430,8 @@ def storage_for(storage: Any, dtype: dtypes.dtype) -> UntypedStorage:
 
 def resize_(self: Tensor, *sizes, memory_format=formats.contiguous_format) -> Tensor:
     """Give this tensor another shape; memory is added where it is short, and new elements have no defined value."""
-    if overrides.dispatched((self,)):
-        return overrides.carry_out(resize_, (self, *sizes), {"memory_format": memory_format})
+    if calls.dispatched((self,)):
+        return calls.carry_out(resize_, (self, *sizes), {"memory_format": memory_format})
     if self.requires_grad and not self._inference:
         raise RuntimeError("cannot resize variables that require grad")
     shape = shape_of("resize_", sizes)

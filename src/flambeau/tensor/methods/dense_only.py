@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from flambeau import dtypes, errors, modes
-from flambeau.eager import overrides
 from flambeau.errors import refusal
+from flambeau.interpreters import by_name
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import signs
 from flambeau.tensor import layouts
@@ -186,8 +186,8 @@ def _resized(self: Tensor, shape) -> Tensor:
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:
     """What this parameter or buffer is swapped for when `other` is loaded into it (see `torch.__future__`). A class may override it."""
-    if overrides.overridden((self, other)):
-        return overrides.call(module_load, (self, other), (self, other), {"assign": assign})
+    if by_name.overridden((self, other)):
+        return by_name.call(module_load, (self, other), (self, other), {"assign": assign})
     return other.detach() if assign else self.copy_(other).detach()
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau.eager import inplace, overrides
+from flambeau.eager import inplace
+from flambeau.interpreters import calls
 from flambeau.tensor.tensor import Tensor
 
 NAMES = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided")
@@ -19,8 +20,8 @@ BECOMING: dict[Callable, str] = {}  # method -> the view that the tensor becomes
 def _becoming(name: str) -> Callable:
     def method(self: Tensor, *args, **kwargs) -> Tensor:
         inplace.check_changeable(f"{name}_", self)
-        if overrides.dispatched((self,)):
-            return overrides.carry_out(method, (self, *args), kwargs)
+        if calls.dispatched((self,)):
+            return calls.carry_out(method, (self, *args), kwargs)
         view = getattr(_stand_in(self), name)(*args, **kwargs)
         self._array = view._array
         if view._needs:  # not under no_grad, where a parameter that is turned stays a parameter

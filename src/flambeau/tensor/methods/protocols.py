@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 
 from flambeau import changes, devices, dtypes, errors, modes
-from flambeau.eager import overrides
+from flambeau.interpreters import calls
 from flambeau.kernels import arrays
-from flambeau.tensor.tensor import Tensor
+from flambeau.tensor.tensor import PLAIN, Tensor
 
 
 def item(self: Tensor) -> Any:
     """The value of a tensor with one element, as a Python number."""
-    if overrides.dispatched((self,)):
-        return overrides.carry_out(item, (self,), {})
-    if modes.special and modes.state.recorder is not None:
-        return modes.state.recorder.run_whole(item, "item", (self,), {})
+    if modes.special or type(self) not in PLAIN:
+        return calls.run_function(item, _item, (self,), {}, (self,), named=False)
+    return _item(self)
+
+
+item.event = "item"  # type: ignore[attr-defined]
+
+
+def _item(self: Tensor) -> Any:
     array = self._array
     if modes.watching:
         changes.each_time()  # what comes next may depend on the value

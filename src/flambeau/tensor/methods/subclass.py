@@ -6,7 +6,7 @@ from typing import Any
 
 from flambeau import modes
 from flambeau.eager import overrides
-from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 from flambeau.kernels.meta import MetaArray
 from flambeau.ops.views import _alias
 from flambeau.tensor.tensor import DISPATCHED, Tensor, wrap

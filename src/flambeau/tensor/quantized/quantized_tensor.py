@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flambeau import determinism, dtypes
-from flambeau.eager.overrides import DisableTorchFunctionSubclass, overridable
+from flambeau.eager.overrides import overridable
+from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 from flambeau.kernels import arrays
 from flambeau.kernels.templates import quantized
 from flambeau.tensor import printing
