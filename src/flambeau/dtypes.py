@@ -175,7 +175,7 @@ def of_array(array) -> dtype:
     try:
         return OF_NUMPY[array.dtype]
     except KeyError:
-        if type(array.dtype) is dtype:
+        if isinstance(array.dtype, dtype):
             return array.dtype
         known = ", ".join(d.name for d in ALL)
         raise TypeError(f"can't convert np.ndarray of {array.dtype}: the supported types are {known}. Try array.astype(...)") from None

@@ -55,7 +55,7 @@ def bind_all() -> None:
     for name in contents.METHODS:
         setattr(Tensor, name, Later(name))
     plans.furnish()
-    asking.recording = lambda: modes.state.grad
+    asking.recording, asking.is_watched = lambda: modes.state.grad, lambda: bool(modes.special)
     Op.place, Op.bind = place, bind  # type: ignore[method-assign, assignment]  # for operations that are declared later, too
     for op in list(OPS.values()):
         op.place()

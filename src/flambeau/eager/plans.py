@@ -3,7 +3,7 @@
 Programs make the same few calls again and again: the same operation on tensors of the same geometry and dtype, with the same options. The first such call
 goes the general way, which is Python; the second goes there too, and is watched: every operation that does work notes what it did (`note`). If all of
 it can be told from the call's arguments, the notes become a `Plan`, a list of steps, and from then on compiled code carries the steps out
-(kernels/csrc/plan.c): look the call up, run the work on arrays, wrap the results, record the nodes.
+(kernels/native/csrc/plan.c): look the call up, run the work on arrays, wrap the results, record the nodes.
 
     step     the operation, what its work takes (tensors of the call, results of earlier steps, constants), what comes out, how it is recorded
     work     a compiled loop, a library's function, or a Python function on arrays; what an operation says beforehand it will do with arrays
@@ -32,7 +32,7 @@ from flambeau.tensor import Tensor
 from flambeau.tensor.node import rename
 
 state = modes.state
-# What an argument of a step's work is, or what a node saves: kernels/csrc/plan.c knows these numbers.
+# What an argument of a step's work is, or what a node saves: kernels/native/csrc/plan.c knows these numbers.
 VALUE, LIST, ARGUMENT, CAST, RESULT, CONSTANT_RESULT, FRESH = (1000 * i for i in range(1, 8))
 MAKES, VIEWS, WRITES = range(3)
 NUMBER = NOTHING = -1  # in the place of an operand of a formula that is no tensor
@@ -66,7 +66,8 @@ def note(*about: Any) -> None:
 def learn(front: Callable, args: tuple, kwargs: dict, wants: bool, by_kind: int) -> tuple[Any, Any]:
     """(result, plan) of a call; False if there is no plan for such calls. Of the first `by_kind` arguments only
     the kind counts: the plan is to hold for all numbers."""
-    state.notes = notes = []
+    notes: list[Note | None] = []
+    state.notes = notes
     modes.watching += 1  # see Note [counting without a lock] in modes.py
     try:
         result = front(*args, **kwargs)
@@ -104,7 +105,7 @@ class Factory:
     """Stands for the operation of a note that says how a tensor was made of nothing: by which function, without arguments."""
 
     kind, parameters, n_positional, variadic, differentiable = "array", (), 0, None, False
-    find_work = first_alone = None
+    find_work = first_alone = before = None
 
     def __init__(self, name: str, make: Callable):
         self.name, self.short, self.forward = name, name, make
@@ -222,7 +223,9 @@ class Step:
         self.first_result = len(plan.alive)
         self.values: list[Any] = []
         self.template = [_numbered(plan, v) for v in about.values]
-        self.tensors = tuple([n for v in self.template for n in (v.numbers if type(v) is _Several else (v,)) if type(n) is _Number])
+        self.tensors: tuple[int, ...] = tuple(
+            [int(n) for v in self.template for n in (v.numbers if type(v) is _Several else (v,)) if type(n) is _Number]
+        )
         self.differentiable: bool = getattr(about.op, "differentiable", True)
         self.floating = sum([1 << i for i, r in enumerate(about.results) if r._array.dtype.kind in FLOATING])
         self.specs = [(tuple(r._array.shape), r.dtype, r.stride()) for r in about.results]
@@ -324,7 +327,8 @@ class ArrayStep(Step):
         op = about.op
         if op.variadic or any(isinstance(v, dict) and type(v) is not Kept for v in about.values):
             raise Unplanned
-        codes = [plan.code(v, self_values) for self_values in [[]] for v in about.values]  # numbers what is fresh, before the results
+        unused: list[Any] = []
+        codes = [plan.code(v, unused) for v in about.values]  # numbers what is fresh, before the results
         super().__init__(plan, about)
         self.several = type(about.whole) is not Tensor
         self.fresh = next((c - FRESH for c in codes if c >= FRESH), 0)
@@ -370,7 +374,7 @@ class FormulaStep(Step):
         conditions = [v for v, kind in operand_kinds if kind != "T"]
         if any(type(a) is not home for a in arrays_of) or (conditions and mixed) or not all(map(_is_condition, conditions)):
             raise Unplanned
-        self.tensors = tuple([n if type(n) is _Number else NUMBER for n in self.template])
+        self.tensors = tuple([int(n) if type(n) is _Number else NUMBER for n in self.template])
         self.numbers_at = [_at(plan.args, v, i) for i, v in enumerate(operands)]
         self.codes = [self._operand(plan, v, at, key, mixed) for v, at in zip(operands, self.numbers_at, strict=True)]
         self.options = options
@@ -499,7 +503,7 @@ def front(op: Any, general: Callable, form: str = "plans") -> Callable:
     plans = op.__dict__.get(form)
     if plans is None:
         plans = op.__dict__.setdefault(form, lib.Plans(len(op.operands) if op.kind == "pointwise" else 0))
-    made = lib.Front(plans, general, learn)
+    made = lib.Front(plans, general, learn, op.before if form == "plans" else None)
     made.__wrapped__ = general
     return made
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-recording: Callable[[], bool] = bool  # whether operations are recorded in this thread: the tensor layer says so
+# The tensor layer says of this thread,
+recording: Callable[[], bool] = bool  # whether operations are recorded,
+is_watched: Callable[[], bool] = bool  # and whether somebody wants to see the operations that others are made of.
 
 
 def is_recorded(*tensors) -> bool:

@@ -74,7 +74,7 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-@on_arrays(public=False, method=False, differentiable=False)
+@on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
 def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
     found = classes.gradients_at_once(grad, input.shape, input, target, weight, ignore_index, smoothing, reduction, kept)
@@ -160,7 +160,8 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), Kept())
 
 
-def _notice(input, target=None) -> None:
+@cross_entropy.each_time
+def _notice(input, *rest, **options) -> None:
     wanted = "cross_entropy applies softmax itself: gradients become small and learning slow. Give it the logits, and leave softmax for predictions"
     warn_of_probabilities("cross_entropy", input, wanted)
 
@@ -292,7 +293,7 @@ def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, ke
     return like.scatter(dim, at, -scale)
 
 
-@on_arrays(public=False, method=False, differentiable=False)
+@on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
 def _nll_backward(grad, input_shape, target, ignore_index, reduction, kept):
     """The same at once, of rows of classes: each row's share of the gradient, negative, where its target is."""
     found = classes.gradients_at_once(grad, input_shape, None, target, None, ignore_index, None, reduction, kept)
@@ -322,7 +323,8 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return _nll_loss(input, target, weight, ignore_index, reduction, Kept())
 
 
-def _notice_nll(input, target=None) -> None:
+@nll_loss.each_time
+def _notice_nll(input, *rest, **options) -> None:
     warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
 
 

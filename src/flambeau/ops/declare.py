@@ -111,6 +111,13 @@ class Op:
     def __call__(self, *args, **kwargs):
         return self.call(*args, **kwargs)
 
+    before: Callable | None = None
+
+    def each_time(self, function: Callable) -> Callable:
+        """What is looked at even where there is a plan, by function(*arguments): what a plan does not know, such as the histories of operands."""
+        self.before = function
+        return function
+
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"
 

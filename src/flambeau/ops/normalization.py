@@ -286,7 +286,7 @@ def _normalized_alone(input, normalized_shape, weight, bias, eps):
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@inner(differentiable=False)
+@inner(differentiable=False, shown="layer_norm")
 def _layer_norm_alone(input, weight, bias, eps):
     """(x - mean) * rstd, times weight and plus bias if there are any. (*, N), (N), (N) -> (*, N)."""
     return run(LAYER_BARE, (input,), (eps,)) if weight is None else run(LAYER_ALONE, (input, weight, bias), (eps,))
@@ -672,7 +672,7 @@ def _follow(running, batch, factor: float, momentum: float) -> None:
     _moved.call_inplace(running, batch if batch.dtype is running.dtype else batch.detach().to(running.dtype), factor, momentum)
 
 
-@inner(onto=arrays.copy, inplace=True, differentiable=False)
+@inner(onto=arrays.copy, differentiable=False, shown="lerp")
 def _moved(running, batch, factor, momentum):
     """running + momentum * (factor * batch - running)."""
     batch = batch if factor == 1 else arrays.run(mul.kernel, (batch, factor), (), batch.dtype, batch.dtype)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from flambeau import dtypes
 from flambeau.kernels.templates import recurrent
+from flambeau.ops import asking
 from flambeau.ops.asking import is_recorded
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout
@@ -281,9 +282,8 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
         sizes = tuple(batch_sizes.tolist())
     else:
         input, hx, params, biased, layers, dropout, train, bidirectional, batch_first = arguments
-        found = (
-            None if dropout and train and layers > 1 else _unrecorded(cell, input, hx, params, biased, layers, bidirectional, batch_first)
-        )
+        apart = direction is not _direction or asking.is_watched() or (dropout and train and layers > 1)
+        found = None if apart else _unrecorded(cell, input, hx, params, biased, layers, bidirectional, batch_first)
         if found is not None:
             return found
         input = input.transpose(0, 1) if batch_first else input

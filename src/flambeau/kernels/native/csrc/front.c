@@ -124,7 +124,7 @@ PyTypeObject fl_plans_type = {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
-    PyObject *plans, *miss, *learn, *dict, *weak;
+    PyObject *plans, *miss, *learn, *before, *dict, *weak; /* before: is called with every call's arguments, or NULL */
 } Front;
 
 /* Whether a debugger, or who else traces, is to see every line: then the general way is taken, in Python. */
@@ -153,6 +153,11 @@ static PyObject *front_call(PyObject *self, PyObject *const *args, size_t nargsf
     if (said == FAILED) return NULL;
     if (said == UNKNOWN) goto general;
     PyObject *plan = find(plans, &look);
+    if (plan && f->before) {
+        PyObject *looked = PyObject_Vectorcall(f->before, args, nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, names);
+        if (!looked) return NULL;
+        Py_DECREF(looked);
+    }
     if (plan && Py_IS_TYPE(plan, &fl_plan_type)) {
         PyObject *result = fl_plan_run(plan, &look, args);
         if (result != Py_NotImplemented) return result;
@@ -166,10 +171,11 @@ general:
 }
 
 static PyObject *front_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-    PyObject *plans, *miss, *learn;
-    if (!PyArg_ParseTuple(args, "O!OO:Front", &fl_plans_type, &plans, &miss, &learn)) return NULL;
+    PyObject *plans, *miss, *learn, *before;
+    if (!PyArg_ParseTuple(args, "O!OOO:Front", &fl_plans_type, &plans, &miss, &learn, &before)) return NULL;
     Front *f = (Front *)type->tp_alloc(type, 0);
     if (f) f->call = front_call, f->plans = Py_NewRef(plans), f->miss = Py_NewRef(miss), f->learn = Py_NewRef(learn), f->dict = PyDict_New();
+    if (f && before != Py_None) f->before = Py_NewRef(before);
     return (PyObject *)f;
 }
 
@@ -178,6 +184,7 @@ static int front_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(f->plans);
     Py_VISIT(f->miss);
     Py_VISIT(f->learn);
+    Py_VISIT(f->before);
     Py_VISIT(f->dict);
     return 0;
 }
@@ -187,6 +194,7 @@ static int front_clear(PyObject *self) {
     Py_CLEAR(f->plans);
     Py_CLEAR(f->miss);
     Py_CLEAR(f->learn);
+    Py_CLEAR(f->before);
     Py_CLEAR(f->dict);
     return 0;
 }
