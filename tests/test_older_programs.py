@@ -151,10 +151,10 @@ def test_where_tensor_lives():
 def test_names_that_copied_layers_import():
     """What stands in PyTorch's files besides their subject, and what layers copied from them ask for."""
     from flambeau._jit_internal import BroadcastingList2, List, Optional, boolean_dispatch
-    from flambeau.functional import Tensor
 
     from flambeau.cuda.amp.grad_scaler import OptState
     from flambeau.distributions.utils import _standard_normal, _sum_rightmost
+    from flambeau.functional import Tensor
     from flambeau.nn.modules.normalization import _shape_t
 
     functional = flambeau.nn.functional
