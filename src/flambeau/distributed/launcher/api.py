@@ -11,8 +11,8 @@ import os
 import secrets
 import sys
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError
 from flambeau.distributed.elastic.rendezvous import RendezvousParameters
 from flambeau.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from flambeau.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from flambeau.distributed.mpi.machine import environment
 
 __all__ = ["LaunchConfig", "elastic_launch", "launch_agent"]
 
@@ -148,8 +149,7 @@ def _tidy(config: LaunchConfig) -> None:
         config.logs_specs._tidy()
 
 
-@contextmanager
-def _surroundings(config: LaunchConfig) -> Iterator[None]:
+def _surroundings(config: LaunchConfig) -> AbstractContextManager[None]:
     """The environment of this process while workers run: which signals end them, and the secret by which they know each other.
 
     Machines cannot guess each other's secret: where there are several it must be given.
@@ -157,16 +157,7 @@ def _surroundings(config: LaunchConfig) -> Iterator[None]:
     wanted = {signals.VARIABLE: config.signals_to_handle}
     if config.max_nodes == 1 and not os.environ.get(SECRET):
         wanted[SECRET] = secrets.token_hex(32)
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    return environment(wanted)
 
 
 def _get_entrypoint_name(entrypoint: Callable | str | None, args: list[Any]) -> str:

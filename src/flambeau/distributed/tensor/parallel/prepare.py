@@ -71,14 +71,9 @@ class PrepareModuleInput(ParallelStyle):
         return self._bring(args, mesh), named
 
     def _one(self, x: Any, layout: Placement | None, wanted: Placement | None, mesh: DeviceMesh) -> Any:
-        if layout is None or not isinstance(x, Tensor):
-            if layout is not None:
-                raise AssertionError(f"expecting input to be a torch.Tensor, found {type(x).__name__}")
-            return x
-        placed = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, (layout,), run_check=False)
-        if wanted is not None and layout != wanted:
-            placed = placed.redistribute(placements=(wanted,))
-        return placed.to_local() if self.use_local_output else placed
+        if layout is not None and not isinstance(x, Tensor):
+            raise AssertionError(f"expecting input to be a torch.Tensor, found {type(x).__name__}")
+        return _brought(x, layout, wanted, mesh, self.use_local_output)
 
     def __repr__(self) -> str:
         parts = f"input_layouts={self.input_layouts}, desired_input_layouts={self.desired_input_layouts}"
@@ -107,17 +102,10 @@ class PrepareModuleOutput(ParallelStyle):
                 f"module outputs and output_layouts should have same length! Found {len(given)} and {len(self.output_layouts)}"
             )
         found = [
-            self._one(x, layout, to, mesh) for x, layout, to in zip(given, self.output_layouts, self.desired_output_layouts, strict=True)
+            _brought(x, layout, to, mesh, self.use_local_output)
+            for x, layout, to in zip(given, self.output_layouts, self.desired_output_layouts, strict=True)
         ]
         return found[0] if len(found) == 1 else tuple(found)
-
-    def _one(self, x: Any, layout: Placement | None, wanted: Placement | None, mesh: DeviceMesh) -> Any:
-        if layout is None:
-            return x
-        placed = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, (layout,), run_check=False)
-        if wanted is not None and layout != wanted:
-            placed = placed.redistribute(placements=(wanted,))
-        return placed.to_local() if self.use_local_output else placed
 
     def __repr__(self) -> str:
         parts = f"output_layouts={self.output_layouts}, desired_output_layouts={self.desired_output_layouts}"
@@ -146,3 +134,13 @@ class PrepareModuleInputOutput(ParallelStyle):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.prepare_module_input!r}, {self.prepare_module_output!r})"
+
+
+def _brought(x: Any, layout: Placement | None, wanted: Placement | None, mesh: DeviceMesh, local: bool) -> Any:
+    """What is placed as `layout` says, placed as wanted; `local`: this rank's part of it. What has no layout stays as it is."""
+    if layout is None:
+        return x
+    placed = x if isinstance(x, DTensor) else DTensor.from_local(x, mesh, (layout,), run_check=False)
+    if wanted is not None and layout != wanted:
+        placed = placed.redistribute(placements=(wanted,))
+    return placed.to_local() if local else placed
