@@ -194,7 +194,7 @@ def test_names_there_and_back():
     """A torch name and the module behind it must belong to each other."""
     for name in ("torch", "torch.nn.functional", "torch.random", "torch.storage", "torchvision", "torchvision.transforms"):
         assert alias.torch_name(alias.real_name(name)) == name
-    assert alias.torch_name("flambeau.random") is None and alias.torch_name("numpy") is None
+    assert alias.torch_name("flambeau.generators") is None and alias.torch_name("numpy") is None
 
 
 def test_children_are_told_by_the_environment():

@@ -86,7 +86,7 @@ tan_ tanh_ threshold_ trunc_ xlogy_ zero_
 e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 legacy_contiguous_format = contiguous_format
 chalf = complex32
-random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.random
+random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.generators
 storage = _typed_storage  # torch.storage
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)

@@ -17,7 +17,7 @@ import numpy as np
 from flambeau.devices import device as Device
 from flambeau.errors import refusal
 from flambeau.kernels import arrays
-from flambeau.random import ELSEWHERE, Generator, default_generator
+from flambeau.generators import ELSEWHERE, Generator, default_generator
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.memory.host_memory import cuda_is_available
 

@@ -13,7 +13,7 @@ from flambeau.kernels.random import rejection, sampling
 from flambeau.kernels.random.drawing import draw, fill, room, source
 from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
-from flambeau.random import default_generator
+from flambeau.generators import default_generator
 
 
 def _zeros(grad):

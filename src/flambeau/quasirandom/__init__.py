@@ -12,7 +12,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.quasirandom import directions
-from flambeau.random import Generator
+from flambeau.generators import Generator
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.interop import from_numpy
 from flambeau.tensor.making.random_factories import randint

@@ -19,7 +19,7 @@ from typing import IO, Any, TypeAlias
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays
-from flambeau.random import Generator
+from flambeau.generators import Generator
 from flambeau.rng import get_state
 from flambeau.serialization import durable, names
 from flambeau.serialization.locations import location_tag

@@ -24,9 +24,9 @@ from flambeau.kernels.cuda.launch import compiled, strided
 from flambeau.kernels.language import print_cuda
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.random import sampling
-from flambeau.random import DEFAULT_SEED, _checked_seed
-from flambeau.random import Generator as CpuGenerator
-from flambeau.random import default_generator as cpu_generator
+from flambeau.generators import DEFAULT_SEED, _checked_seed
+from flambeau.generators import Generator as CpuGenerator
+from flambeau.generators import default_generator as cpu_generator
 
 
 class Generator(CpuGenerator):

@@ -19,7 +19,7 @@ import numpy as np
 
 from flambeau.kernels.native.native import lib
 from flambeau.kernels.random.sampling import unit
-from flambeau.random import Generator
+from flambeau.generators import Generator
 
 Uniforms = Iterator[float]
 FLOATS = ("float64", "float32", "float16", "bfloat16")

@@ -30,7 +30,7 @@ import numpy as np
 
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
-from flambeau.random import Generator
+from flambeau.generators import Generator
 
 Shape = int | Sequence[int]
 lib = native.lib

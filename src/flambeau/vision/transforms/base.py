@@ -13,7 +13,7 @@ import numpy as np
 
 from flambeau.kernels.random import sampling
 from flambeau.nn.modules.module import Module
-from flambeau.random import default_generator
+from flambeau.generators import default_generator
 
 
 class Transform(Module):
