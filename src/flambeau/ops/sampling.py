@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from flambeau.generators import default_generator
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.random import rejection, sampling
 from flambeau.kernels.random.drawing import draw, fill, room, source
 from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
-from flambeau.generators import default_generator
 
 
 def _zeros(grad):

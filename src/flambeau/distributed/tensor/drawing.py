@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import modes, generators
+from flambeau import generators, modes
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor.placement_types import Placement, Replicate

@@ -1,4 +1,4 @@
-"""Random state as tensors: what users call to seed, save and restore the generators. The stream itself is in `random.py`.
+"""Random state as tensors: what users call to seed, save and restore the generators. The streams themselves are in `generators.py`.
 
 >>> _ = manual_seed(0); state = get_rng_state()
 >>> tuple(state.shape), state.dtype
@@ -16,8 +16,8 @@ import numpy as np
 
 from flambeau.devices import device as Device
 from flambeau.errors import refusal
-from flambeau.kernels import arrays
 from flambeau.generators import ELSEWHERE, Generator, default_generator
+from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.memory.host_memory import cuda_is_available
 
