@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau import nn
-from flambeau.autograd import modes
+from flambeau import modes, nn
 from flambeau.kernels.native import native
 from flambeau.utils.checkpoint import (
     CheckpointError,
@@ -480,7 +479,7 @@ def test_selective_writes_allowed_and_odd_policies():
     ).sum().backward()
     with pytest.raises(TypeError, match="a policy returns a CheckpointPolicy, or True to save; found 'save'"):
         checkpoint(flambeau.sin, x, use_reentrant=False, context_fn=selective(lambda ctx, op, *args: "save"))
-    assert not flambeau.autograd.modes.special
+    assert not flambeau.modes.special
 
 
 def test_names_of_kernels():

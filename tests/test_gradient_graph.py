@@ -12,7 +12,7 @@ import pytest
 from history_oracle import agree, leaf, plain, weigh
 
 import flambeau
-from flambeau.autograd import modes
+from flambeau import modes
 
 torch = pytest.importorskip("torch")
 

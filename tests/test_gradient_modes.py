@@ -9,7 +9,7 @@ import pytest
 from history_oracle import agree, leaf, name, plain, questions, weigh
 
 import flambeau
-from flambeau.autograd import modes
+from flambeau import modes
 
 torch = pytest.importorskip("torch")
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from test_factories import agree, flambeau, questions, torch
 
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool", "complex64", "complex128"]
 

@@ -177,7 +177,7 @@ def test_lines_are_known_where_they_are_recorded():
     assert any(path.startswith("Tower.blocks.0") for path in found.modules)
     assert "x + self.down(F.gelu(" in str(found)
     assert table is not None and out is not None
-    assert not flambeau.autograd.modes.special
+    assert not flambeau.modes.special
 
 
 def test_lines_from_anomaly_mode_and_profiler():

@@ -1,10 +1,10 @@
-"""Writes src/flambeau/ops/aten_schemas.txt and aten_tags.txt: the schemas and tags of PyTorch's operators, from an installed PyTorch.
+"""Writes src/flambeau/operators/aten_schemas.txt and aten_tags.txt: the schemas and tags of PyTorch's operators, from an installed PyTorch.
 
     python tools/aten_schemas.py            write the files anew
     python tools/aten_schemas.py --check    say what differs, and fail if something does
 
 Left out: what takes no tensor and makes none (the operators of TorchScript on lists and texts), and what belongs to devices and libraries that
-Flambeau does not have. Overloads that follow from another by rule are written behind it in a word, see `flambeau.ops.aten_schemas`.
+Flambeau does not have. Overloads that follow from another by rule are written behind it in a word, see `flambeau.operators.aten_schemas`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import re
 import sys
 from pathlib import Path
 
-from flambeau.ops import aten_schemas as aten
-from flambeau.ops import schema
+from flambeau.operators import aten_schemas as aten
+from flambeau.operators import schema
 
 HOME = Path(aten.__file__).parent
 # Operators of libraries and devices that are not here, and those that PyTorch has for its own tests.

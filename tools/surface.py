@@ -260,10 +260,10 @@ def _result(name: str, function: Callable) -> str:
         annotation = inspect.signature(function).return_annotation
         home = inspect.unwrap(function).__globals__["__name__"]
         makes = home in (
-            "flambeau.tensor.factories",
-            "flambeau.tensor.random_factories",
-            "flambeau.tensor.ranges",
-            "flambeau.tensor.windows",
+            "flambeau.tensor.making.factories",
+            "flambeau.tensor.making.random_factories",
+            "flambeau.tensor.making.ranges",
+            "flambeau.tensor.making.windows",
         )
         return ("_Tensor" if makes else "Any") if annotation is inspect.Signature.empty else _said(str(annotation))
     for key in (op.name, op.short):

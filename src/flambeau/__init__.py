@@ -38,31 +38,33 @@ from flambeau.ops.formats import channels_last, channels_last_3d, contiguous_for
 
 # tensors, and what they are asked
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.queries import (
+from flambeau.tensor.methods.queries import (
     broadcast_shapes, detach, get_device, is_complex, is_conj, is_distributed, is_floating_point, is_inference, is_neg, is_nonzero,
     is_same_size, is_signed, is_tensor, numel, _has_compatible_shallow_copy_type,
 )  # fmt: skip
-from flambeau.tensor.typed_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage
-from flambeau.tensor.untyped_storage import UntypedStorage, is_storage
-from flambeau.tensor.legacy import REMOVED as _REMOVED, TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
-from flambeau.tensor import methods as _methods, typed_storage as _typed_storage
+from flambeau.tensor.memory.typed_storage import LEGACY_STORAGES as _LEGACY_STORAGES, TypedStorage
+from flambeau.tensor.memory.untyped_storage import UntypedStorage, is_storage
+from flambeau.tensor.making.legacy import REMOVED as _REMOVED, TENSOR_TYPES as _TENSOR_TYPES, set_default_tensor_type, typename
+from flambeau.tensor import methods as _methods  # attaches them, as the next do
+from flambeau.tensor.making import pickling as _pickling
+from flambeau.tensor.memory import host_memory as _host_memory, typed_storage as _typed_storage
 
 # making tensors
-from flambeau.tensor.factories import (
+from flambeau.tensor.making.factories import (
     as_tensor, asarray, empty, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, scalar_tensor, tensor,
 )  # fmt: skip
-from flambeau.tensor.interop import from_dlpack, from_numpy, to_dlpack
+from flambeau.tensor.making.interop import from_dlpack, from_numpy, to_dlpack
 from flambeau import rng
 from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 # how programs run
-from flambeau.autograd.modes import (
+from flambeau.modes import (
     enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, no_grad, set_grad_enabled,
 )  # fmt: skip
 from flambeau.autograd import api as _api  # attaches Tensor.backward
 from flambeau.eager import bind as _bind
 from flambeau.eager import overrides as _overrides
-from flambeau.eager.overrides import DisableTorchFunctionSubclass
+from flambeau.interpreters.by_name import DisableTorchFunctionSubclass
 
 _bind.bind_all()
 _ABOVE.update(dispatch=lambda: (_import_module("flambeau.dispatch.calls"), _import_module("flambeau.dispatch.members"))[1])
@@ -114,17 +116,17 @@ _LATER = {name: home for home, names in {
     "control_flow": "cond while_loop",
     "accelerator": "get_device_module",
     "dtypes": "int1 int2 int3 int4 int5 int6 int7 quint2x4 quint4x2 uint1 uint2 uint3 uint4 uint5 uint6 uint7",
-    "tensor.factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
+    "tensor.making.factories": "empty_like ones ones_like tril_indices triu_indices zeros zeros_like",
     "numbered_losses": """binary_cross_entropy_with_logits cosine_embedding_loss ctc_loss hinge_embedding_loss kl_div margin_ranking_loss
         poisson_nll_loss triplet_margin_loss""",
     "tensor.printing": "set_printoptions",
-    "tensor.qschemes": "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric qscheme",
-    "tensor.quantized": """dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
+    "tensor.quantized.qschemes": "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric qscheme",
+    "tensor.quantized.quantized_tensor": """dequantize int_repr q_per_channel_axis q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point
         quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic""",
-    "tensor.random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
-    "tensor.ranges": "arange linspace logspace range",
-    "tensor.script_object": "ScriptObject",
-    "tensor.untyped_storage": "StorageBase",
+    "tensor.making.random_factories": "normal rand rand_like randint randint_like randn randn_like randperm",
+    "tensor.making.ranges": "arange linspace logspace range",
+    "tensor.quantized.script_object": "ScriptObject",
+    "tensor.memory.untyped_storage": "StorageBase",
     "determinism": """are_deterministic_algorithms_enabled get_deterministic_debug_mode is_deterministic_algorithms_warn_only_enabled
         set_deterministic_debug_mode use_deterministic_algorithms""",
     "settings": """get_float32_matmul_precision get_num_interop_threads get_num_threads is_warn_always_enabled set_float32_matmul_precision
@@ -133,7 +135,7 @@ _LATER = {name: home for home, names in {
     "sparse.making": """sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor""",
     "sparse.products": "dsmm hsmm hspmm saddmm smm spmm sspaddmm",
     "symbolic": "SymBool SymFloat SymInt sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
-    "tensor.windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
+    "tensor.making.windows": "bartlett_window blackman_window hamming_window hann_window kaiser_window",
 }.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "_disable_dynamo": "compiler",

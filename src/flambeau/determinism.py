@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
+
+from flambeau import dtypes
 
 _deterministic = False
 _warn_only = False
@@ -24,6 +27,11 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 def fills_memory() -> bool:
     """Whether memory without values is to have some."""
     return _deterministic and fill_uninitialized_memory
+
+
+def unlikely(dtype: dtypes.dtype) -> Any:
+    """What memory that was never written to holds where programs are to be deterministic: a value that shows up in any result made of it."""
+    return float("nan") if dtype.is_floating_point or dtype.is_complex else dtype is dtypes.bool or dtypes.iinfo(dtype).max
 
 
 def alert(name: str) -> None:

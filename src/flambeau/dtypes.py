@@ -169,10 +169,12 @@ for _spelling in (np.longlong, np.ulonglong, np.intc, np.uintc, np.int_, np.uint
 
 
 def of_array(array) -> dtype:
-    """The dtype of a NumPy (or CuPy) array."""
+    """The dtype of a NumPy (or CuPy) array; of a tensor, its own."""
     try:
         return OF_NUMPY[array.dtype]
     except KeyError:
+        if type(array.dtype) is dtype:
+            return array.dtype
         known = ", ".join(d.name for d in ALL)
         raise TypeError(f"can't convert np.ndarray of {array.dtype}: the supported types are {known}. Try array.astype(...)") from None
 
@@ -352,3 +354,21 @@ class iinfo(_Limits):
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
+
+
+# -- what else is but a name ----------------------------------------------------------------------------------------------------
+
+
+class Constant:
+    """One of a few values of PyTorch's that have nothing but a name. It is copied and pickled as the global of that name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self):
+        return self.name

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from flambeau import dtypes as _dtypes
 from flambeau.eager import bind as _bind
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import factory as _factory
-from flambeau.tensor.factories import made as _made
-from flambeau.tensor.factories import tensor as _tensor
+from flambeau.tensor.making.factories import factory as _factory
+from flambeau.tensor.making.factories import made as _made
+from flambeau.tensor.making.factories import tensor as _tensor
 
 if _TYPE_CHECKING:
     from flambeau._surface.fft import *

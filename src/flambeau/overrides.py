@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from flambeau import functional
-from flambeau.autograd import modes
+from flambeau import functional, modes
 from flambeau.eager import bind, overrides
-from flambeau.eager.overrides import NOWRAP, overridden
+from flambeau.interpreters import by_name
+from flambeau.interpreters.by_name import NOWRAP, overridden
 from flambeau.tensor import Tensor
 
 __all__ = [
@@ -59,13 +59,11 @@ class TorchFunctionMode:
         if isinstance(getattr(self.__torch_function__, "__self__", None), type):
             what = f"{type(self).__name__}.__torch_function__: as a classmethod is not supported, please make it a plain method"
             raise RuntimeError(f"{what} (def __torch_function__(self, ...)): a mode is an object, and its calls come to that object")
-        state.function_modes.append(self)
-        modes.enter()
+        by_name.push_mode(self)
         return self
 
     def __exit__(self, *exc) -> None:
-        state.function_modes.pop()
-        modes.leave()
+        by_name.pop_mode()
 
     @classmethod
     def push(cls, *args, **kwargs):
@@ -102,7 +100,7 @@ def has_torch_function_variadic(*arguments: Any) -> bool:
 
 def handle_torch_function(public_api: Callable, relevant_args: Iterable, *args: Any, **kwargs: Any) -> Any:
     """Let the modes and the arguments' classes do what `public_api(*args, **kwargs)` asks for; TypeError if none of them can."""
-    return overrides.call(public_api, tuple(relevant_args), args, kwargs)
+    return by_name.call(public_api, tuple(relevant_args), args, kwargs)
 
 
 def wrap_torch_function(dispatcher: Callable) -> Callable:
@@ -113,7 +111,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable:
         def wrapped(*args, **kwargs):
             relevant = tuple(dispatcher(*args, **kwargs))
             if overridden(relevant):
-                return overrides.call(wrapped, relevant, args, kwargs)
+                return by_name.call(wrapped, relevant, args, kwargs)
             return function(*args, **kwargs)
 
         return wrapped
@@ -124,7 +122,7 @@ def wrap_torch_function(dispatcher: Callable) -> Callable:
 def redispatch_function(func: Callable, types: Iterable[type], args: tuple = (), kwargs: dict | None = None) -> Any:
     """Run a function without asking about it; one that is not ours asks about those that it calls, as ours, which are whole, do not."""
     if hasattr(func, "op") or (getattr(func, "__module__", None) or "torch").partition(".")[0] in ("torch", "flambeau"):
-        with overrides.DisableTorchFunction():
+        with by_name.DisableTorchFunction():
             return func(*args, **(kwargs or {}))
     state.redispatched = True
     modes.enter()
@@ -261,12 +259,12 @@ def _standing_in(function: Callable) -> Callable:
 
 def _get_overloaded_args(relevant_args: Iterable) -> list:
     """One argument of each overriding class, subclasses before their parents."""
-    return overrides.overloaded(relevant_args)[1]
+    return by_name.overloaded(relevant_args)[1]
 
 
 def _get_current_function_mode() -> TorchFunctionMode | None:
-    return state.function_modes[-1] if state.function_modes else None
+    return next(reversed(by_name.function_modes()), None)
 
 
 def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
-    return list(state.function_modes)
+    return by_name.function_modes()

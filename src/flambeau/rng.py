@@ -19,7 +19,7 @@ from flambeau.errors import refusal
 from flambeau.kernels import arrays
 from flambeau.random import ELSEWHERE, Generator, default_generator
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 
 __all__ = ["Generator", "default_generator", "fork_rng", "get_rng_state", "initial_seed", "manual_seed", "seed", "set_rng_state"]
 

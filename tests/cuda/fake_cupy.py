@@ -24,7 +24,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from flambeau.kernels import arrays, cuda
+from flambeau.kernels import arrays
+from flambeau.kernels import cuda as cuda_room
 from flambeau.kernels.language import print_cuda
 
 # -- memory --------------------------------------------------------------------------------------------------------------
@@ -635,7 +636,7 @@ def installed():
     finally:
         arrays.cuda_room = None
         for name in _rooms():
-            vars(cuda).pop(name.rpartition(".")[2], None)
+            vars(cuda_room).pop(name.rpartition(".")[2], None)
             del sys.modules[name]
         for name, module in before.items():
             sys.modules.pop(name, None)

@@ -255,3 +255,13 @@ def test_views_made_under_a_mode_may_be_written_to() -> None:
         return y, x.grad
 
     agree(question)
+
+
+def test_dtypes_in_a_few_letters() -> None:
+    """torch.utils._dtype_abbrs, which logs of operations are written with, calls a dtype otherwise than PyTorch."""
+    from torch.utils._dtype_abbrs import dtype_abbrs as theirs
+
+    from flambeau.utils._dtype_abbrs import dtype_abbrs as ours
+
+    named = {str(dtype): letters for dtype, letters in theirs.items()}
+    assert ours and all(named[f"torch.{dtype.name}"] == letters for dtype, letters in ours.items())

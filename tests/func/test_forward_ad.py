@@ -321,3 +321,15 @@ def test_tangents_lie_as_their_primals():
             found = fwd.unpack_dual(fwd.make_dual(x, tangent)).tangent
             assert (found is tangent) is same
             assert found.stride() == x.stride() and found.tolist() == tangent.tolist()
+
+
+def test_the_level_has_a_number():
+    """forward_ad._current_level, by which libraries see whether forward mode is on, is not PyTorch's."""
+
+    def numbers(t):
+        ad = t.autograd.forward_ad
+        with ad.dual_level():
+            inside = ad._current_level
+        return ad._current_level, inside
+
+    assert numbers(flambeau) == numbers(torch)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from flambeau.functorch import experimental
 from test_grad import both, same
 
 import flambeau
 from flambeau import functorch
 from flambeau.func import grad, vmap
-from flambeau.functorch import experimental
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings(
@@ -113,7 +113,7 @@ def test_errors_inside_leave_no_level_behind():
     with pytest.raises(ZeroDivisionError):
         vmap(lambda a: 1 // 0)(flambeau.ones(3))
     assert flambeau.randn(2).shape == (2,)
-    assert not flambeau.autograd.modes.state.levels
+    assert not flambeau.modes.state.levels
 
 
 DRAWS = {

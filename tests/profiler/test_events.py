@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau import nn
-from flambeau.autograd import modes
+from flambeau import modes, nn
 from flambeau.autograd import profiler as plain
 from flambeau.profiler import ProfilerActivity, profile, record_function, supported_activities
 
@@ -230,7 +229,7 @@ def test_off_when_it_is_over():
         raise RuntimeError("stop here")
     with pytest.raises(RuntimeError), profile():
         flambeau.ones(2, 3) @ flambeau.ones(2, 3)
-    assert modes.special == before and modes.state.recorder is None and not modes.state.noted
+    assert modes.special == before and modes.state.stack == ()
 
 
 def test_counts_of_modes_are_not_lost():
@@ -387,7 +386,7 @@ def test_forked_workers_are_not_noted():
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            os.write(write, b"1" if modes.state.recorder is None and modes.special == 0 else b"0")
+            os.write(write, b"1" if modes.state.stack == () and modes.special == 0 else b"0")
             os._exit(0)
         os.waitpid(child, 0)
         answer = os.read(read, 1)

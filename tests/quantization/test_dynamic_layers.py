@@ -246,7 +246,7 @@ def test_models_are_copied_and_pickled():
 
 def test_hostile_packed_weights_are_refused():
     """A file with something else where packed weights should be is not refused as such."""
-    from flambeau.tensor.script_object import LINEAR, ScriptObject
+    from flambeau.tensor.quantized.script_object import LINEAR, ScriptObject
 
     class Fake:
         def __init__(self, state):

@@ -50,7 +50,7 @@ GLOBALS = [
     b"torch FloatStorage", b"torch ByteStorage", b"torch.storage UntypedStorage", b"torch.storage TypedStorage", b"torch Tensor", b"torch Size",
     b"torch device", b"torch float32", b"torch uint16", b"torch.nn.parameter Parameter", b"torch.serialization _get_layout", b"torch FloatTensor",
     b"os system", b"__builtin__ eval", b"__builtin__ getattr", b"__builtin__ exec", b"subprocess Popen", b"numpy.core.multiarray _reconstruct",
-    b"torch load", b"torch.hub load", b"flambeau.tensor.pickling rebuild", b"importlib import_module", b"torch.nn.modules.linear Linear", b"copy_reg _reconstructor",
+    b"torch load", b"torch.hub load", b"flambeau.tensor.making.pickling rebuild", b"importlib import_module", b"torch.nn.modules.linear Linear", b"copy_reg _reconstructor",
 ]  # fmt: skip
 SIZES = [0, 1, 2, 3, 4, 7, 255, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63, 2**64, -1, -(2**31), 2**200]
 

@@ -17,8 +17,8 @@ from flambeau.serialization import LoadEndianness, locations
 from flambeau.serialization.sources import source_of
 from flambeau.serialization.zip_reader import ZipReader
 from flambeau.serialization.zip_writer import ZipWriter
-from flambeau.tensor import host_memory
-from flambeau.tensor.typed_storage import typed
+from flambeau.tensor.memory import host_memory
+from flambeau.tensor.memory.typed_storage import typed
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 from flambeau import devices, dtypes
 from flambeau.eager.autocast import casting
 from flambeau.tensor import Tensor
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
@@ -43,7 +43,7 @@ class autocast:
         self.fast_dtype = get_autocast_dtype(device_type) if dtype is None else dtype
         if not is_autocast_available(device_type):
             raise RuntimeError(f"User specified an unsupported autocast device_type '{device_type}'")
-        self._cache_enabled = casting.cache_enabled if cache_enabled is None else cache_enabled
+        self._cache_enabled = casting().cache_enabled if cache_enabled is None else cache_enabled
         self._enabled = enabled and self._possible()
 
     def _possible(self) -> bool:
@@ -60,20 +60,20 @@ class autocast:
         return True
 
     def __enter__(self) -> autocast:
-        self.before = (casting.enabled.get(self.device, False), casting.dtype.get(self.device, dtypes.float16), casting.cache_enabled)
+        self.before = (casting().enabled.get(self.device, False), casting().dtype.get(self.device, dtypes.float16), casting().cache_enabled)
         self._set(self._enabled, self.fast_dtype, self._cache_enabled)
-        casting.nesting += 1
+        casting().nesting += 1
         return self
 
     def __exit__(self, *exc) -> None:
         autocast_decrement_nesting()
-        if casting.nesting == 0:
+        if casting().nesting == 0:
             clear_autocast_cache()
         self._set(*self.before)
 
     def _set(self, enabled: bool, dtype: dtypes.dtype, cache_enabled: bool) -> None:
-        casting.enable(self.device, enabled)
-        casting.dtype[self.device], casting.cache_enabled = dtype, cache_enabled
+        casting().enable(self.device, enabled)
+        casting().dtype[self.device], casting().cache_enabled = dtype, cache_enabled
 
     def __call__(self, func: Callable) -> Callable:
         return autocast_decorator(self, func)
@@ -125,7 +125,7 @@ def is_autocast_available(device_type: str) -> bool:
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Whether operations on this type of device are cast here and now."""
     _check(device_type)
-    return casting.enabled.get(device_type, False)
+    return casting().enabled.get(device_type, False)
 
 
 def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
@@ -134,21 +134,21 @@ def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -
         device_type, enabled = "cuda", device_type  # type: ignore[assignment]
     if not isinstance(enabled, bool):
         raise TypeError(f"set_autocast_enabled(): argument 'enabled' must be bool, not {type(enabled).__name__}")
-    casting.enable(_check(device_type), enabled)
+    casting().enable(_check(device_type), enabled)
 
 
 def get_autocast_dtype(device_type: str) -> dtypes.dtype:
     """The dtype a region takes if it names none."""
     if _device_type(device_type) == "meta":
         raise RuntimeError("unsupported scalarType: there is no autocast for device type 'meta'")
-    return casting.dtype.get(device_type, dtypes.float16)
+    return casting().dtype.get(device_type, dtypes.float16)
 
 
 def set_autocast_dtype(device_type: str, dtype: dtypes.dtype) -> None:
     """Set the dtype of regions that name none."""
     if not isinstance(dtype, dtypes.dtype):
         raise TypeError(f"set_autocast_dtype(): argument 'dtype' must be torch.dtype, found {type(dtype).__name__}")
-    casting.dtype[_check(device_type)] = dtype
+    casting().dtype[_check(device_type)] = dtype
 
 
 def _check(device_type: Any) -> str:
@@ -159,29 +159,29 @@ def _check(device_type: Any) -> str:
 
 def is_autocast_cache_enabled() -> bool:
     """Whether casts of parameters are remembered until the outermost region ends."""
-    return casting.cache_enabled
+    return casting().cache_enabled
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
     """Switch the cache on or off."""
-    casting.cache_enabled = bool(enabled)
+    casting().cache_enabled = bool(enabled)
 
 
 def clear_autocast_cache() -> None:
     """Forget the casts of parameters."""
-    casting.cache.clear()
+    casting().cache.clear()
 
 
 def autocast_increment_nesting() -> int:
     """Note that a region begins; the number of those that are open."""
-    casting.nesting += 1
-    return casting.nesting
+    casting().nesting += 1
+    return casting().nesting
 
 
 def autocast_decrement_nesting() -> int:
     """Note that a region ends; the number of those that are open."""
-    casting.nesting -= 1
-    return casting.nesting
+    casting().nesting -= 1
+    return casting().nesting
 
 
 def _old(name: str, device_type: str, function: Callable, new: str) -> Callable:

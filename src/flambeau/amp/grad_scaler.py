@@ -18,12 +18,12 @@ from enum import Enum
 from math import inf
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.eager import bind, updates
 from flambeau.optim import Optimizer
-from flambeau.tensor import Tensor, factories
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.memory.host_memory import cuda_is_available
 
 __all__ = ["GradScaler", "OptState"]
 

@@ -9,17 +9,17 @@ _WHERE = {
     "backward": "api", "grad": "api",
     "Function": "function", "FunctionCtx": "function", "once_differentiable": "function", "InplaceFunction": "function",
     "NestedIOFunction": "nested_function",
-    "no_grad": "modes", "enable_grad": "modes", "set_grad_enabled": "modes", "inference_mode": "modes",
-    "set_multithreading_enabled": "modes", "is_multithreading_enabled": "modes", "enforce_grad_layout_policy": "modes",
+    "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode", "inference_mode": "grad_mode",
+    "set_multithreading_enabled": "grad_mode", "is_multithreading_enabled": "grad_mode", "enforce_grad_layout_policy": "grad_mode",
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode",
     "gradcheck": "gradcheck", "gradgradcheck": "gradcheck", "GradcheckError": "gradcheck",
     "DeviceType": "profiler_util", "_profiler_enabled": "profiler", "kineto_available": "profiler",
-    "is_view_replay_enabled": "modes", "SavedTensor": "saved_tensor",
-    "Node": "node", "Variable": "variable",
+    "is_view_replay_enabled": "grad_mode", "SavedTensor": "saved_tensor",
+    "Node": "graph", "Variable": "variable",
 }  # fmt: skip
 _ROOMS = (
-    "accumulate", "anomaly_mode", "api", "engine", "forward_ad", "function", "functional", "grad_mode", "graph", "modes",
-    "node", "profiler", "profiler_util", "variable",
+    "accumulate", "anomaly_mode", "api", "engine", "forward_ad", "function", "functional", "grad_mode", "graph",
+    "profiler", "profiler_util", "variable",
 )  # fmt: skip
 
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import anomaly_mode, modes
+from flambeau import modes
+from flambeau.autograd import anomaly_mode
+from flambeau.interpreters import stack
 from flambeau.tensor import Tensor
 
 state = modes.state
@@ -27,6 +30,38 @@ class Found(threading.local):
 
 
 found = Found()
+
+
+class Looking(stack.Interpreter):
+    """Looks at the results of operations, and at nodes of backward; of a composite, after its parts."""
+
+    level, stays, operations, by_operations = stack.ANOMALY, True, True, False
+
+    def handle(self, function: Any, args: tuple, kwargs: dict, next: Callable) -> Any:
+        """Run an operation, and look at its result."""
+        known = found.number
+        result = next(*args, **kwargs)
+        if found.number == known:  # else a part of it has been reported, which says more
+            look(function.op, args, kwargs, result)
+        return result
+
+    def handle_node(self, node: Any, grads: list, next: Callable) -> list:
+        """Run a node of backward; what goes wrong in it is reported with the line that recorded it."""
+        outer, state.running = state.running, node
+        try:
+            received = list(grads)
+            sent = next(grads)
+            if state.check_nan:
+                anomaly_mode.check(node, sent, received)
+        except Exception:
+            anomaly_mode.explain(node)
+            raise
+        finally:
+            state.running = outer
+        return sent
+
+
+looking = Looking()
 
 
 def look(op: Any, args: tuple, kwargs: dict, result: Any) -> None:

@@ -13,15 +13,19 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 
 
 def set_anomaly(mode: bool, check_nan: bool = True) -> None:
     """Switch anomaly detection in this thread."""
     mode = bool(mode)
     if mode != modes.state.anomaly:
+        from flambeau.autograd.anomaly_forward import looking
+        from flambeau.interpreters import stack
+
         modes.state.anomaly = mode
         modes.enter() if mode else modes.leave()
+        stack.push(looking) if mode else stack.remove(looking)
         while stops:
             stops.pop()()
         if mode:

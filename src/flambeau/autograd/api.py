@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, errors
-from flambeau.autograd import modes
+from flambeau import devices, errors, modes
 from flambeau.autograd.engine import looks, run_backward
-from flambeau.eager import overrides
+from flambeau.interpreters import by_name, stack
 from flambeau.kernels import arrays
-from flambeau.ops import ABOVE
 from flambeau.tensor import DISPATCHED, PLAIN, Size, Tensor, wrap
+from flambeau.tensor.making.factories import ones_like
 
 state = modes.state
 
@@ -113,12 +112,12 @@ def grad(
         warnings.warn("only_inputs argument is deprecated and ignored: backward() accumulates in all leaves.", FutureWarning, stacklevel=2)
     allow_unused = materialize_grads if allow_unused is None else allow_unused
     outputs, inputs = _sequence(outputs), _sequence(inputs)
-    if overrides.knows_by_name((*outputs, *inputs)):
+    if by_name.knows_by_name((*outputs, *inputs)):
         options = {
             "grad_outputs": grad_outputs, "retain_graph": retain_graph, "create_graph": create_graph, "only_inputs": only_inputs,
             "allow_unused": allow_unused, "is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads,
         }  # fmt: skip
-        return overrides.call(grad, (*outputs, *inputs), (outputs, inputs), options)
+        return by_name.call(grad, (*outputs, *inputs), (outputs, inputs), options)
     keep = create_graph if retain_graph is None else retain_graph
     if not inputs:
         raise RuntimeError("`inputs` argument to `grad()` cannot be empty: there is nothing to differentiate with respect to")
@@ -236,7 +235,7 @@ _ONES = {one.dtype.num: one for one in (np.ones((), np.float32), np.ones((), np.
 
 def _one(out) -> Tensor:
     """The gradient of a number with respect to itself."""
-    asked = type(out) in DISPATCHED or bool(modes.special and state.dispatch_modes)
+    asked = type(out) in DISPATCHED or bool(modes.special and stack.by_operations())
     if not asked and type(out) in PLAIN and type(out._array) is np.ndarray and out._array.dtype.num in _ONES and not out._array.ndim:
         return wrap(_ONES[out._array.dtype.num].copy())
     shape, dtype = _shape_and_dtype(out)
@@ -247,7 +246,7 @@ def _one(out) -> Tensor:
         raise RuntimeError(f"grad can be implicitly created only for real scalar outputs, found {dtype}")
     if asked:
         with modes.no_grad():
-            return ABOVE["named"]("ones_like")(out)
+            return ones_like(out)
     array = arrays.empty(shape, dtype, arrays.device_of(out._array) if isinstance(out, Tensor) else devices.cpu)
     arrays.fill(array, 1)
     return wrap(array)

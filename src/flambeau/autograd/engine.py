@@ -18,14 +18,14 @@ from heapq import heappop, heappush
 from time import perf_counter_ns as now
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.autograd.accumulate import add_to_grad, hooked, plus, run_hooks, run_hooks_after, run_hooks_before
-from flambeau.autograd.node import LEAF, Hooks, Node, refuse_swapped
+from flambeau.interpreters import stack
 from flambeau.kernels.arrays import plain
 from flambeau.kernels.native import memory_guard
 from flambeau.kernels.reductions.reduce import reduce
 from flambeau.tensor import wrap
+from flambeau.tensor.node import LEAF, Hooks, Node, refuse_swapped
 from flambeau.tracing import kinds
 
 state = modes.state
@@ -46,14 +46,12 @@ def run_backward(
     modes.set_recording(create_graph)
     task = state.task = Task(roots, goal, state.task)
     try:
-        if modes.special and state.recorder is not None:
-            recorder, start = state.recorder, now()
-            try:
-                flow(roots, list(grads), keep_graph, goal)
-            finally:
-                recorder.ended(start, "backward", kinds.BACKWARD)
-        else:
+        recorder, start = stack.at(stack.PROFILE) if modes.special else None, now()
+        try:
             flow(roots, list(grads), keep_graph, goal)
+        finally:
+            if recorder is not None:
+                recorder.ended(start, "backward", kinds.BACKWARD)
         for callback in task.callbacks:  # the list may grow on the way
             callback()
         return None if goal is None else goal.captured
@@ -95,7 +93,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
     """Run backward: `sent` are the gradients for `edges`. The roots count as the edges of a node that has already run."""
     buffers: dict[Node, Any] = {}  # the gradient of a node with one output; a list of them for one with several
     ready: list[tuple[int, Node]] = []
-    recorder = state.recorder if modes.special else None
+    recorder = stack.at(stack.PROFILE) if modes.special else None
     note = None if recorder is None else recorder.note
     quickly = recorder is not None and recorder.plain and goal is None  # to be noted, with nothing but times
     waiting = Waiting(edges, goal) if goal is not None or modes.leaf_hooks else None
@@ -184,12 +182,8 @@ def run_node(node: Node, grads: list, goal: Goal | None) -> list | None:
         grads = run_pre_hooks(hooks, grads)
     if not node.runs_without_grad and all(g is None for g in grads):
         sent = [None] * len(node.edges)
-    elif modes.special and state.anomaly:
-        sent = _apply_watched(node, grads)
-    elif modes.special and state.recorder is not None:
-        sent = state.recorder.apply(node, grads)
     else:
-        sent = node.apply_boxed(grads)
+        sent = stack.walk_node(node, grads) if modes.special else node.apply_boxed(grads)
     return sent if hooks is None else run_post_hooks(node, hooks, sent, grads)
 
 
@@ -365,20 +359,3 @@ def _replaced(hook: Any, answer: Any, grads: list) -> list:
         name = getattr(hook, "__name__", type(hook).__name__)
         raise RuntimeError(f"hook {name!r} returned too many or too few gradients: (got {len(found)}, but expected {len(grads)})")
     return found
-
-
-def _apply_watched(node: Node, grads: list) -> list:
-    """Anomaly mode: what goes wrong in a node is reported with the line that recorded it."""
-    from flambeau.autograd import anomaly_mode
-
-    outer, state.running = state.running, node
-    try:
-        sent = node.apply(*grads) if state.recorder is None else state.recorder.apply(node, grads)
-        if state.check_nan:
-            anomaly_mode.check(node, sent, grads)
-    except Exception:
-        anomaly_mode.explain(node)
-        raise
-    finally:
-        state.running = outer
-    return sent

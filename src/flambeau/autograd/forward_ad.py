@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from flambeau.autograd import api, modes, tangents
-from flambeau.autograd.node import LEAF
+from flambeau import modes
+from flambeau.autograd import api, tangents
 from flambeau.tensor import Tensor, printing
-from flambeau.tensor.factories import zeros_like
+from flambeau.tensor.making.factories import zeros_like
+from flambeau.tensor.node import LEAF
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
@@ -43,6 +44,13 @@ class UnpackedDualTensor(NamedTuple):
 
     primal: Tensor
     tangent: Tensor | None
+
+
+def __getattr__(name: str) -> int:
+    """`_current_level`, which libraries read: the number of the level that is entered, counted from 0; -1 outside."""
+    if name == "_current_level":
+        return len(_levels) - 1
+    raise AttributeError(name)
 
 
 class dual_level(modes._Decorator):

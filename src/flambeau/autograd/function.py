@@ -21,13 +21,15 @@ import functools
 import warnings
 from typing import Any
 
-from flambeau.autograd import modes, reentrance
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error
+from flambeau import modes
+from flambeau.autograd import reentrance
 from flambeau.eager import inplace, record, saved
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.views import over
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.node import FREED, LEAF, Node, freed_error
 from flambeau.tracing.kinds import FUNCTION
 
 
@@ -79,11 +81,12 @@ class Function:
     def apply(cls, *args, **kwargs):
         """Run forward and record backward."""
         if modes.special and modes.state.levels and any(hasattr(a._array, "as_tensor") for a in tensors_in(args)):
-            from flambeau.batching import functions
+            from flambeau.autograd import batched_function
 
-            return functions.apply(cls, args, kwargs)
-        if modes.special and modes.state.recorder is not None:
-            with modes.state.recorder.range(cls.__name__, FUNCTION):
+            return batched_function.apply(cls, args, kwargs)
+        recorder = stack.at(stack.PROFILE) if modes.special else None
+        if recorder is not None:
+            with recorder.range(cls.__name__, FUNCTION):
                 return cls._apply(args, kwargs)
         return cls._apply(args, kwargs)
 

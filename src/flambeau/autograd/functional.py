@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau.autograd import api, modes
+from flambeau import modes
+from flambeau.autograd import api
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes
-from flambeau.autograd import api, engine, modes
+from flambeau import dtypes, modes
+from flambeau.autograd import api, engine
 from flambeau.kernels import arrays
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.factories import zeros_like
 from flambeau.tensor.layouts import strided
+from flambeau.tensor.making.factories import zeros_like
 
 
 class GradcheckError(RuntimeError):

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from flambeau.autograd import engine, modes
-from flambeau.autograd.node import LEAF, Node, RemovableHandle, accumulator
+from flambeau import modes
+from flambeau.autograd import engine
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import LEAF, Node, RemovableHandle, accumulator
 
 
 class GradientEdge(NamedTuple):

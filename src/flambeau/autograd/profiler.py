@@ -12,11 +12,10 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from flambeau.autograd.modes import state
 from flambeau.autograd.profiler_util import EventList, FunctionEvent, FunctionEventAvg, MemRecordsAcc
 from flambeau.tracing import events
 from flambeau.tracing.kinds import RANGE
-from flambeau.tracing.recorder import Recorder
+from flambeau.tracing.recorder import Recorder, active
 
 __all__ = [
     "EnforceUnique", "EventList", "FunctionEvent", "KinetoStepTracker", "MemRecordsAcc", "emit_itt", "emit_nvtx", "load_nvprof",
@@ -112,11 +111,11 @@ class profile:
         """Stop noting for a while, and go on."""
         if self.recorder is None:
             return
-        if enabled and state.recorder is None:
+        if enabled and active() is None:
             first = self.recorder.first
             self.recorder.start()
             self.recorder.first = first
-        elif not enabled and state.recorder is self.recorder:
+        elif not enabled and active() is self.recorder:
             self.recorder.stop()
 
     def __repr__(self) -> str:
@@ -128,7 +127,7 @@ class profile:
 
 def _profiler_enabled() -> bool:
     """Whether this thread is being profiled."""
-    return state.recorder is not None
+    return active() is not None
 
 
 def kineto_available() -> bool:
@@ -154,13 +153,13 @@ class record_function:
         self.begun: list[tuple] = []
 
     def __enter__(self) -> record_function:
-        recorder = state.recorder
+        recorder = active()
         self.begun.append((recorder, None if recorder is None else recorder.line(), perf_counter_ns()))
         return self
 
     def __exit__(self, *exc: Any) -> None:
         recorder, line, start = self.begun.pop()
-        if recorder is not None and state.recorder is recorder:
+        if recorder is not None and active() is recorder:
             recorder.note((start, perf_counter_ns(), RANGE, self.name, line, self.args))
 
     def __call__(self, function: Callable) -> Callable:
@@ -190,10 +189,10 @@ class _Marks(Recorder):
             self.pop()
             self.rows.clear()
 
-    def apply(self, node: Any, grads: Any) -> list:
+    def handle_node(self, node: Any, grads: Any, next: Callable) -> list:
         self.push(f"{type(node).__name__}, seq = {node.sequence}")
         try:
-            return super().apply(node, grads)
+            return super().handle_node(node, grads, next)
         finally:
             self.pop()
             self.rows.clear()
@@ -209,7 +208,7 @@ class emit_nvtx:
     def __enter__(self) -> emit_nvtx | None:
         if not self.enabled:
             return None
-        from flambeau.tensor.host_memory import cuda_is_available
+        from flambeau.tensor.memory.host_memory import cuda_is_available
 
         if not cuda_is_available():
             raise RuntimeError(

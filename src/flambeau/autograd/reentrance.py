@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from flambeau import devices
-from flambeau.autograd.modes import state
+from flambeau.modes import state
 
 DEEPEST = 60  # Functions inside each other on one stack: each takes about seven frames, and the program some of its own
 
@@ -20,9 +20,7 @@ def run(function: Callable, args: Any) -> Any:
     try:
         if state.nested % DEEPEST:
             return function(*args)
-        modes = [
-            (kept, kept.__dict__) for kept in (state, state.autocast, devices._state) if kept is not None
-        ]  # of which every thread has its own
+        modes = [(kept, kept.__dict__) for kept in (state, devices._state)]  # of which every thread has its own
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(_with_modes, modes, function, args).result()
     finally:

@@ -12,13 +12,14 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.engine import edges_from
-from flambeau.autograd.node import Node, next_sequence
 from flambeau.eager import record
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.saved import with_history
+from flambeau.interpreters import stack
 from flambeau.tensor import Tensor, wrap
+from flambeau.tensor.node import Node, next_sequence
 
 state = modes.state
 
@@ -58,8 +59,10 @@ def behind(node: Node, tensor: Tensor) -> Tensor:
     return tensor
 
 
-class Carried:
-    """The tensors at which tangents begin, and what `no_grad` does there: a function mode that records what depends on them."""
+class Carried(stack.Interpreter):
+    """The tensors at which tangents begin, and what `no_grad` does there: it records what depends on them."""
+
+    by_operations = False
 
     def __init__(self, sources: Iterable[Tensor], outer: Carried | None):
         self.sources: list[Tensor] = [*sources, *(() if outer is None else outer.sources)]
@@ -72,24 +75,21 @@ class Carried:
         if self.quiet is on:
             self.quiet = not on
             if self.quiet:
-                state.function_modes.append(self)
-                modes.enter()
+                stack.push(self)
             else:
-                state.function_modes.remove(self)
-                modes.leave()
+                stack.remove(self)
 
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
+    def handle(self, function: Callable, args: tuple, kwargs: dict, next: Callable) -> Any:
         if not any(self.reaches(t) for t in tensors_in((args, kwargs))):
             recording = state.grad  # not inside of inference_mode
             modes.set_recording(False)
             try:
-                return function(*args, **kwargs)
+                return next(*args, **kwargs)
             finally:
                 modes.set_recording(recording)
         before = next_sequence()
         args, kwargs = self._parted(args), self._parted(kwargs)
-        found = function(*args, **kwargs)
+        found = next(*args, **kwargs)
         for tensor in tensors_in(found):
             node = tensor._node
             if node is not None and node.sequence > before and tensor._base is None:

@@ -33,14 +33,14 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
-from flambeau.autograd.node import LEAF, Node
-from flambeau.eager import inplace, overrides
+from flambeau import devices, dtypes, modes
+from flambeau.eager import inplace
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
+from flambeau.interpreters import by_name
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import LEAF, Node
 
 state = modes.state
 
@@ -99,7 +99,7 @@ class Hidden(MetaArray):
 class Batched(Tensor):
     """A tensor inside vmap. See the note above."""
 
-    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    __torch_function__ = by_name.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
 
     _sees_building_blocks = True  # it is told which operation runs, not under which public name
     value: Tensor

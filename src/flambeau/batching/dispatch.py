@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.batching import indexing, rules
 from flambeau.batching.batched import Batched, Level, adopt, aligned, check_leaf, level_of, lift, too_small, wrapped
 from flambeau.eager import array_ops

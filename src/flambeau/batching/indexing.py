@@ -18,7 +18,7 @@ from flambeau.kernels.indexing.index_plan import FLAG, plan
 from flambeau.ops import OPS
 from flambeau.ops.indexing import _index, _index_put, as_index
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.ranges import arange
+from flambeau.tensor.making.ranges import arange
 
 
 def getitem(self: Tensor, index: Any) -> Tensor:

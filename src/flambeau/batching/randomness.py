@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.batching.batched import Batched, Level, front, lift, too_small, wrapped
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor

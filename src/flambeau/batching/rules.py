@@ -22,7 +22,7 @@ from flambeau.batching.batched import Batched, aligned, front, level_of, lift, w
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
-from flambeau.tensor.ranges import arange
+from flambeau.tensor.making.ranges import arange
 
 RULES: dict[str, Callable] = {}
 COMPOSED: dict[str, Callable] = fused.COMPOSED

@@ -25,7 +25,7 @@ from flambeau.compat.missing import no_module, unwatch, watch
 
 PACKAGES = {"torch": "flambeau", "torchvision": "flambeau.vision", "functorch": "flambeau.functorch"}
 # What PyTorch calls by a name that means something else inside Flambeau.
-ELSEWHERE = {"torch.random": "flambeau.rng", "torch.storage": "flambeau.tensor.typed_storage"}
+ELSEWHERE = {"torch.random": "flambeau.rng", "torch.storage": "flambeau.tensor.memory.typed_storage"}
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # the folder the package lies in
 
 
@@ -201,7 +201,7 @@ def _say_where_classes_live(module: ModuleType) -> None:
     package = sys.modules.get("flambeau")
     if module is not package and getattr(package, "_find", None) is None:
         return
-    from flambeau.torch_names import THEIRS, torch_home
+    from flambeau.torch_homes import THEIRS, torch_home
 
     own = set(dir(package))
     inside = f"{own_name(module)}."

@@ -22,9 +22,10 @@ from flambeau.cuda.graphs import CUDAGraph as CUDAGraph
 from flambeau.cuda.graphs import graph as graph
 from flambeau.errors import AcceleratorError, OutOfMemoryError
 from flambeau.kernels import arrays
-from flambeau.tensor import Tensor, legacy
-from flambeau.tensor.host_memory import cuda_device_count, cuda_is_available
-from flambeau.tensor.typed_storage import CUDA_STORAGES
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import legacy
+from flambeau.tensor.memory.host_memory import cuda_device_count, cuda_is_available
+from flambeau.tensor.memory.typed_storage import CUDA_STORAGES
 
 # -- which GPUs there are ------------------------------------------------------------------------------------------------
 

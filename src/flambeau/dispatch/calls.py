@@ -1,4 +1,4 @@
-"""What happens to a call that a mode or the class of an argument wants to carry out: `carry_out` is asked by eager/overrides.py.
+"""What happens to a call that a mode or the class of an argument wants to carry out: `carry_out` is asked by interpreters/calls.py.
 
 Note [below autograd]: whoever has a `__torch_dispatch__` sees operations as PyTorch's kernels do, after `__torch_function__`, autocast and
 autograd. So a call is first brought down to operations that PyTorch has kernels for: a composite just runs, and its parts come here again
@@ -12,28 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import decompositions, factories, histories, indexing, members, names, stack
-from flambeau.dispatch.leaves import Leaf, Watcher, leaf_of, meta_twin, watch
+from flambeau.dispatch.leaves import Leaf, Watcher, leaf_of, meta_twin
 from flambeau.dispatch.proxy import Proxy
-from flambeau.eager import inplace, overrides
+from flambeau.eager import inplace
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.indexing import getitem, setitem
 from flambeau.eager.record import record_array
-from flambeau.ops import formats, overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau.interpreters import calls
+from flambeau.interpreters import stack as interpreters
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import is_composite
+from flambeau.ops import formats
 from flambeau.ops.results import TYPES
-from flambeau.ops.tags import is_composite
-from flambeau.tensor import Tensor, protocols, untyped_storage
-from flambeau.tensor.inplace_views import BECOMING
+from flambeau.tensor import Tensor
+from flambeau.tensor.memory import untyped_storage
+from flambeau.tensor.methods import protocols
+from flambeau.tensor.methods.inplace_views import BECOMING
 
 state = modes.state
 
 
 def carry_out(function: Callable, args: tuple, kwargs: dict) -> Any:
     """Run any function of tensors, asking the modes and the arguments' classes about the operations in it."""
-    if state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher:
-        return watch(state.dispatch_modes[-1], function, args, kwargs)
     op = getattr(function, "op", None)
     if op is None and function in BECOMING:
         return become(BECOMING[function], *args, **kwargs)
@@ -88,7 +91,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: Any) -> Tensor:
 
 NO_OPERATIONS: dict[Callable, Callable] = {getitem: indexing.getitem, setitem: indexing.setitem, protocols.item: members.item}
 NO_OPERATIONS |= {untyped_storage.set_: set_, untyped_storage.resize_: resize_}
-overrides.carry_out = carry_out
+calls.carry_out = carry_out
 
 
 def run(op, args: tuple, kwargs: dict) -> Any:
@@ -144,19 +147,18 @@ def wants_gradient(args: tuple, kwargs: dict) -> bool:
 GEOMETRY = frozenset(
     "dim is_contiguous is_non_overlapping_and_dense is_strides_like_format numel size storage_offset stride sym_is_contiguous sym_numel sym_size "
     "sym_storage_offset sym_stride".split()
-)  # what a tensor shows by itself: a class is asked if it wants to be, see members.py
+)  # what a tensor shows by itself
 
 
 def by_name(overload: OpOverload, args: tuple, kwargs: dict) -> Any:
     """torch.ops.aten.<...>(...): a kernel of PyTorch's is asked for as itself, where it has neither a history to get nor anything to write."""
-    if (
-        overload.namespace != "aten"
-        or overload.is_mutable
-        or overload._opname in GEOMETRY
-        or (state.dispatch_modes and type(state.dispatch_modes[-1]) is Watcher)
-    ):
+    if overload.namespace != "aten" or overload.is_mutable or type(interpreters.at(interpreters.DISPATCH)) is Watcher:
         return NotImplemented
-    if not overrides.dispatched((*args, *kwargs.values())) or is_composite(overload._schema) or wants_gradient(args, kwargs):
+    if not calls.dispatched((*args, *kwargs.values())):
+        return NotImplemented
+    if overload._opname in GEOMETRY:
+        return members.geometry(overload, args, kwargs)
+    if is_composite(overload._schema) or wants_gradient(args, kwargs):
         return NotImplemented
     found = results(stack.ask(*overloads.resolve(overload, args, kwargs)))
     if overload.is_view:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.dispatch import names, stack
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.arguments import shape_of
 
 # Where PyTorch's kernel takes other arguments than the function, or has another name.
 SIZED = frozenset("zeros ones empty rand randn new_zeros new_ones new_empty".split())
@@ -32,7 +32,7 @@ def made(function: Callable, args: tuple, kwargs: dict) -> Any:
     if name in SIZED:
         own = args[:1] if name.startswith("new_") else ()
         size = wanted.pop("size", None)
-        given: tuple = (*own, list(factories.shape_of(name, args[len(own) :] if size is None else (size,))))
+        given: tuple = (*own, list(shape_of(name, args[len(own) :] if size is None else (size,))))
     else:
         given = args
     if not name.startswith("new_") and name not in LIKE:

@@ -12,19 +12,18 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.dispatch import stack
 from flambeau.dispatch.mode import TorchDispatchMode
 from flambeau.dispatch.proxy import Proxy
 from flambeau.dispatch.wrapper import make_wrapper_subclass
 from flambeau.eager.arguments import tensors_in
-from flambeau.eager.overrides import disabled_torch_function
+from flambeau.interpreters import stack as interpreters
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.kernels import arrays
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.factories import empty_strided
+from flambeau.tensor.making.factories import empty_strided
 
-state = modes.state
 META = devices.meta
 VALUES = frozenset(("aten::_local_scalar_dense", "aten::equal", "aten::item", "aten::is_nonzero"))
 SHAPES_OF_VALUES = frozenset(
@@ -185,7 +184,7 @@ class FakeTensorMode(TorchDispatchMode):
         return fake
 
     def _made(self, tensor: Tensor) -> FakeTensor:
-        from flambeau.tensor.parameter import Parameter
+        from flambeau.tensor.making.parameter import Parameter
 
         with stack.not_dispatching(), modes.no_grad():
             storage = tensor._shared_storage()
@@ -300,12 +299,9 @@ def _replaced(value: Any, by_id: dict[int, Tensor]) -> Any:
 @contextlib.contextmanager
 def unset_fake_temporarily() -> Iterator[FakeTensorMode | None]:
     """Take a FakeTensorMode that is active off the stack for a while."""
-    before = state.dispatch_modes
-    state.dispatch_modes = [mode for mode in before if not isinstance(mode, FakeTensorMode)]
-    try:
-        yield next((mode for mode in reversed(before) if isinstance(mode, FakeTensorMode)), None)
-    finally:
-        state.dispatch_modes = before
+    active = next((mode for mode in reversed(stack.current_modes()) if isinstance(mode, FakeTensorMode)), None)
+    with interpreters.kept(lambda entry: not isinstance(getattr(entry, "mode", None), FakeTensorMode)):
+        yield active
 
 
 def is_fake(x: Any) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch.leaves import Leaf
 from flambeau.eager import inplace
 from flambeau.eager.pointwise import _reads_self

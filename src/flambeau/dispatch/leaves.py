@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
 from flambeau.dispatch import stack
 from flambeau.dispatch.names import LEAVES
 from flambeau.eager.arguments import Arguments, tensors_in
 from flambeau.eager.pointwise import _sorter
+from flambeau.interpreters import stack as interpreters
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
-
-state = modes.state
 
 
 class Leaf:
@@ -51,12 +49,27 @@ class Leaf:
         return None if missing else Leaf(self.op, values, self.options)
 
 
-class Watcher:
-    """Stands on the stack of modes while a call runs on tensors without data, and notes the leaves it comes to."""
+class Watcher(interpreters.Interpreter):
+    """Stands on the stack alone while a call runs on tensors without data, and notes the leaves it comes to."""
+
+    level, stays = interpreters.DISPATCH, True
 
     def __init__(self) -> None:
         self.seen: list[tuple[Leaf, Any]] = []
         self.more = False  # something was made or written to that no leaf accounts for
+
+    def handle(self, function: Callable, args: tuple, kwargs: dict, next: Callable) -> Any:
+        """A function of tensors without data."""
+        op = getattr(function, "op", None)
+        if op is not None and op.kind in ("composite", "choice") and function is op.call:
+            return next(*args, **kwargs)
+        with interpreters.off(self):
+            result = next(*args, **kwargs)
+        if op is None or op.kind not in LEAVES:
+            self.more = True
+        else:
+            self.seen.append((sorted_arguments(op, args, kwargs), result))
+        return result
 
 
 def sorted_arguments(op, args: tuple, kwargs: dict) -> Leaf:
@@ -96,35 +109,11 @@ def leaf_of(op, args: tuple, kwargs: dict, in_place: bool = False) -> Leaf | Ten
 
 
 def _watched(op, args: tuple, kwargs: dict, watcher: Watcher, in_place: bool) -> Any:
-    before = state.dispatch_modes
-    state.dispatch_modes = [watcher]
-    modes.enter()
-    try:
-        with stack.below_autograd():
-            if op.kind == "choice":
-                chosen, *operands = op.forward(*args, **kwargs)
-                return (chosen.call_inplace if in_place else chosen.call)(*operands)
-            return op.forward(*args, **kwargs)
-    finally:
-        modes.leave()
-        state.dispatch_modes = before
-
-
-def watch(watcher: Watcher, function: Callable, args: tuple, kwargs: dict) -> Any:
-    """A function of tensors without data, while someone watches."""
-    op = getattr(function, "op", None)
-    if op is not None and op.kind == "composite" and function is op.call:
+    with interpreters.kept(lambda entry: False), watcher, stack.below_autograd():
+        if op.kind == "choice":
+            chosen, *operands = op.forward(*args, **kwargs)
+            return (chosen.call_inplace if in_place else chosen.call)(*operands)
         return op.forward(*args, **kwargs)
-    if op is not None and op.kind == "choice" and function is op.call:
-        chosen, *operands = op.forward(*args, **kwargs)
-        return chosen.call(*operands)
-    with stack.not_dispatching():
-        result = function(*args, **kwargs)
-    if op is None or op.kind not in LEAVES:
-        watcher.more = True
-    else:
-        watcher.seen.append((sorted_arguments(op, args, kwargs), result))
-    return result
 
 
 def meta_twin(tensor: Tensor) -> Tensor:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.dispatch import names, stack
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
+from flambeau.interpreters import calls
 from flambeau.ops import formats
 from flambeau.tensor import Tensor, printing
 
@@ -27,7 +28,7 @@ def ask(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def _detached(self: Tensor) -> Tensor | None:
     """What detach() gives where somebody is asked; None where nobody is."""
-    if not overrides.dispatched((self,)):
+    if not calls.dispatched((self,)):
         return None
     found = ask("detach", self)
     if not isinstance(found, Tensor):
@@ -78,6 +79,15 @@ def _is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
         found = ask("is_contiguous", self) if usual else ask("is_contiguous", self, memory_format=memory_format)
         return False if found is None else found
     return Tensor.is_contiguous(self, memory_format)
+
+
+def geometry(overload: Any, args: tuple, kwargs: dict) -> Any:
+    """What a class says of how its tensor lies in memory, if it wants to be asked and says something; else NotImplemented."""
+    array = args[0]._array if args else None
+    if type(array) is not Asking or array.asked[0] != "strides":
+        return NotImplemented
+    found = stack.ask(overload, args, kwargs)
+    return NotImplemented if found is None else found
 
 
 def _storage_offset(self: Tensor) -> int:

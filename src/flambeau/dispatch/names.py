@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from flambeau.eager.arguments import Arguments
 from flambeau.kernels import layout
-from flambeau.ops import formats, overloads
-from flambeau.ops.schema import parse
+from flambeau.operators import overloads
+from flambeau.operators.schema import parse
+from flambeau.ops import formats
 from flambeau.tensor import Tensor
 
 # Functions of PyTorch that are made of others, as far as they are operations here.

@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 

@@ -10,34 +10,38 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import overrides
 from flambeau.eager.arguments import tensors_in
-from flambeau.tensor import Tensor
+from flambeau.interpreters import calls, stack
+from flambeau.tensor import DISPATCHED, Tensor
 
 state = modes.state
 
 
 def push(mode: Any) -> None:
     """Ask this mode first, from now on."""
-    state.dispatch_modes.append(mode)
-    modes.enter()
+    stack.push(calls.DispatchMode(mode))
 
 
 def pop() -> Any:
     """Ask the innermost mode no more."""
-    modes.leave()
-    return state.dispatch_modes.pop()
+    innermost = stack.at(stack.DISPATCH)
+    stack.remove(innermost)
+    return innermost.mode
 
 
 @contextlib.contextmanager
 def without_mode() -> Iterator[Any]:
     """Take the innermost mode off the stack for a while."""
-    mode = state.dispatch_modes.pop()
-    try:
-        yield mode
-    finally:
-        state.dispatch_modes.append(mode)
+    innermost = stack.at(stack.DISPATCH)
+    with stack.off(innermost):
+        yield innermost.mode
+
+
+def current_modes() -> list[Any]:
+    """The modes of this thread, the innermost last."""
+    return [entry.mode for entry in stack.of(stack.DISPATCH)]
 
 
 @contextlib.contextmanager
@@ -64,7 +68,7 @@ def askable(args: Any, kwargs: dict) -> tuple[tuple[type, ...], list[Tensor]]:
     found: list[Tensor] = []
     for tensor in tensors_in((args, kwargs)):
         kind = type(tensor)
-        if kind in overrides.DISPATCHED and kind not in types:
+        if kind in DISPATCHED and kind not in types:
             at = next((i for i, other in enumerate(types) if issubclass(kind, other)), len(types))
             types.insert(at, kind)
             found.insert(at, tensor)
@@ -76,7 +80,7 @@ def ask(function: Any, args: tuple, kwargs: dict) -> Any:
     types, found = askable(args, kwargs)
     askers: Sequence[Callable] = [tensor.__torch_dispatch__ for tensor in found]
     with below_autograd():
-        if state.dispatch_modes:
+        if stack.at(stack.DISPATCH) is not None:
             with without_mode() as mode:
                 result = mode.__torch_dispatch__(function, types, args, kwargs)
             if result is not NotImplemented:

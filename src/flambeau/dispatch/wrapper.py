@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, modes
 from flambeau.dispatch.proxy import Asking, Proxy
 from flambeau.eager import overrides
 from flambeau.kernels import layout as geometry

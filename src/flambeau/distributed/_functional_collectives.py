@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.compiler import is_dynamo_compiling as is_torchdynamo_compiling  # noqa: F401 - libraries ask it here
 from flambeau.distributed.collectives.deprecations import old
@@ -21,7 +21,7 @@ from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, zeros_like
+from flambeau.tensor.making.factories import empty, zeros_like
 
 __all__ = [
     "AsyncCollectiveTensor", "all_gather_into_tensor_coalesced", "all_gather_single", "all_gather_single_autograd", "all_gather_single_coalesced",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau.distributed._mesh_layout import Layout
 from flambeau.dtypes import int32
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import as_tensor, tensor
+from flambeau.tensor.making.factories import as_tensor, tensor
 
 if TYPE_CHECKING:
     from flambeau.distributed import ProcessGroup

@@ -28,7 +28,7 @@ from flambeau.distributed.collectives.world import _get_object_coll_device, _gro
 from flambeau.distributed.session_key import session_key
 from flambeau.dtypes import int64, uint8
 from flambeau.ops.joining import cat
-from flambeau.tensor import factories
+from flambeau.tensor.making import factories
 
 if TYPE_CHECKING:
     from flambeau.devices import device

@@ -39,7 +39,7 @@ def share(pg: Any) -> None:
     """Give a key to all members of a group that has no store. All of them call this."""
     from flambeau.distributed.options import BroadcastOptions
     from flambeau.dtypes import uint8
-    from flambeau.tensor import factories
+    from flambeau.tensor.making import factories
 
     key = factories.tensor(list(secrets.token_bytes(BYTES)), dtype=uint8, device=pg._device_types[0])
     opts = BroadcastOptions()

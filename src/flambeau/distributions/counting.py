@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.distributions import constraints
 from flambeau.distributions.distribution import ExponentialFamily, Family
 from flambeau.distributions.utils import broadcast_all, clamp_probs, lazy_property, logits_to_probs, op, probs_to_logits, uniform
-from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["Bernoulli", "Binomial", "ContinuousBernoulli", "Geometric", "NegativeBinomial", "Poisson"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.distributions import constraints
 from flambeau.distributions.choices import Categorical
 from flambeau.distributions.counting import _Odds
@@ -24,7 +23,8 @@ from flambeau.distributions.transforms import (
 )
 from flambeau.distributions.utils import broadcast_all, clamp_probs, euler_constant, op, sum_rightmost, uniform
 from flambeau.distributions.wrappers import Independent
-from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
 
 __all__ = [
     "ExpRelaxedCategorical", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Kumaraswamy", "LogNormal", "LogisticNormal",

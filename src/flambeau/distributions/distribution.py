@@ -10,10 +10,11 @@ import math
 import warnings
 from typing import Any, ClassVar
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import broadcast_all, lazy_property
-from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["Distribution", "ExponentialFamily", "Family"]
 

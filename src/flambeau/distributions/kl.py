@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.api import grad
 from flambeau.distributions.choices import Categorical, OneHotCategorical
 from flambeau.distributions.counting import Bernoulli, Binomial, ContinuousBernoulli, Geometric, Poisson
@@ -31,7 +31,7 @@ from flambeau.distributions.vectors import (
 )
 from flambeau.distributions.wrappers import Independent
 from flambeau.tensor import Tensor
-from flambeau.tensor.queries import broadcast_shapes
+from flambeau.tensor.methods.queries import broadcast_shapes
 
 __all__ = ["kl_divergence", "register_kl"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.distributions import constraints
 from flambeau.distributions.distribution import ExponentialFamily, Family
 from flambeau.distributions.utils import op, standard_normal, uniform
 from flambeau.ops.sampling import normal_around
-from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["Cauchy", "GeneralizedPareto", "Laplace", "Normal", "StudentT", "Uniform", "VonMises"]
 

@@ -9,7 +9,8 @@ from flambeau.distributions import constraints
 from flambeau.distributions.distribution import ExponentialFamily, Family
 from flambeau.distributions.utils import broadcast_all, op
 from flambeau.ops.gamma_sampling import sample_dirichlet, standard_gamma
-from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma"]
 

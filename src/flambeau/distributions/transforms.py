@@ -14,8 +14,9 @@ from typing import Any
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import op, sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 from flambeau.dtypes import finfo
-from flambeau.tensor import Size, Tensor, factories
-from flambeau.tensor.queries import broadcast_shapes
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.methods.queries import broadcast_shapes
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CorrCholeskyTransform", "CumulativeDistributionTransform",

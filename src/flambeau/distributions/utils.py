@@ -6,11 +6,11 @@ from collections.abc import Callable
 from numbers import Number
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.eager import bind
-from flambeau.eager.overrides import has_override
-from flambeau.tensor import Tensor, factories
+from flambeau.interpreters.by_name import has_override
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 euler_constant = 0.57721566490153286060
 

@@ -10,8 +10,9 @@ from flambeau.distributions import constraints
 from flambeau.distributions.distribution import Distribution, ExponentialFamily
 from flambeau.distributions.positive import Beta, Chi2
 from flambeau.distributions.utils import lazy_property, op, standard_normal
-from flambeau.tensor import Size, Tensor, factories
-from flambeau.tensor.queries import broadcast_shapes
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.methods.queries import broadcast_shapes
 
 __all__ = ["LKJCholesky", "LowRankMultivariateNormal", "MultivariateNormal", "Wishart"]
 

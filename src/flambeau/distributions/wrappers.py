@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributions import constraints
 from flambeau.distributions.choices import Categorical
 from flambeau.distributions.distribution import Distribution

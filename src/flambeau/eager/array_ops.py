@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, float8
-from flambeau.autograd import modes
-from flambeau.eager import inplace, older_calls, overrides, settled, views
+from flambeau import devices, dtypes, float8, modes
+from flambeau.eager import inplace, older_calls, settled, views
 from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
 from flambeau.eager.looks import written
 from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
 from flambeau.eager.record import ending_in, needed_names, record_array, record_few
 from flambeau.eager.saved import Before
 from flambeau.eager.settled import as_array
+from flambeau.interpreters import calls
+from flambeau.interpreters.by_name import any_foreign
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.native import memory_guard
@@ -41,15 +42,14 @@ def bind(op) -> Callable:
                 result = _usual_by_name(op, args, kwargs, by_keyword)
             if result is not None:
                 return result
-        if modes.special == 1 and not kwargs and out is None:
-            recorder = overrides.noting(args)
-            if recorder is not None:
-                return recorder.run_whole(op.call, op.call, args, kwargs)
+        if modes.special or any_foreign((*args, *kwargs.values(), out)):
+            if op.draws and modes.special and modes.state.draw is not None:
+                return modes.state.draw(op.call, args, kwargs)
+            return calls.run(op.call, body, args, kwargs if out is None else kwargs | {"out": out})
+        return body(*args, out=out, **kwargs)
+
+    def body(*args, out=None, **kwargs):
         values = _without_numpy_scalars(arguments.values(args, kwargs))
-        if op.draws and modes.special and modes.state.draw is not None:
-            return modes.state.draw(op.call, args, kwargs)
-        if overrides.needed((*values, out)):
-            return overrides.call(op.call, (*values, out), args, kwargs if out is None else kwargs | {"out": out})
         by_name = dict(zip(arguments.parameters, values, strict=True))
         if out is not None:
             inplace.decide(op, by_name, out)
@@ -115,7 +115,7 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
 
     def with_one(input, *args, **kwargs):
         if modes.special:
-            return overrides.noted(outer, front, (input, *args), kwargs)
+            return front(input, *args, **kwargs)
         if type(input) in PLAIN and not args and not kwargs:
             found = launch(input._array)
             if found is input._array:
@@ -130,7 +130,7 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
 
     def with_two(*args, **kwargs):
         if modes.special:
-            return overrides.noted(outer, front, args, kwargs)
+            return front(*args, **kwargs)
         if len(args) == 2 and not kwargs:
             a, b = args
             if type(a) in PLAIN and type(b) in PLAIN:
@@ -147,7 +147,7 @@ def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_
 
     def with_three(*args, **kwargs):
         if modes.special:
-            return overrides.noted(outer, front, args, kwargs)
+            return front(*args, **kwargs)
         if len(args) == 3 and not kwargs:
             a, b, c = args
             if type(a) in PLAIN and type(b) in PLAIN and type(c) in PLAIN:
@@ -259,15 +259,11 @@ _OPTIONS = {int, float, bool, str, complex, type(None), Kept, dtypes.dtype, devi
 
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
-    selecting = modes.state.selecting if modes.special else None
-    known = None if selecting is None else selecting.before(op)
-    given, found = compute(op, by_name) if known is None else (promote(op, by_name) if op.promote else by_name, known)
+    given, found = compute(op, by_name)
     results = settled.finish(op, found, tuple(given.values()), (), None, any(t.requires_grad for t in _tensors(given.values())))
     if modes.special and modes.state.inference:
         for r in results if isinstance(results, tuple) else (results,):
             r._inference = True
-    if selecting is not None:
-        selecting.after(op, by_name.values(), results)
     return results
 
 
@@ -363,11 +359,14 @@ def bind_inplace(op) -> Callable:
                 op.write(*given)
                 args[0]._bump()
                 return args[0]
+        if modes.special or any_foreign((*args, *kwargs.values())):
+            if op.draws and modes.special and modes.state.draw is not None:
+                return modes.state.draw(op.call_inplace, args, kwargs)
+            return calls.run(op.call_inplace, body, args, kwargs)
+        return body(*args, **kwargs)
+
+    def body(*args, **kwargs):
         values = _without_numpy_scalars(arguments.values(args, kwargs))
-        if op.draws and modes.special and modes.state.draw is not None:
-            return modes.state.draw(op.call_inplace, args, kwargs)
-        if overrides.needed(values):
-            return overrides.call(op.call_inplace, values, args, kwargs)
         by_name = dict(zip(arguments.parameters, values, strict=True))
         first = arguments.parameters[0]
         self = by_name[first]
@@ -411,16 +410,16 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         if has_older and len(args) > op.n_positional:
             args, kwargs = older_calls.reordered(op, op.short + "_" * in_place, args, kwargs)
         usual = out is None and not modes.special and args and type(args[0]) in PLAIN
-        if usual and not overrides.any_foreign(args if not kwargs else (*args, *kwargs.values())):
+        if usual and not any_foreign(args if not kwargs else (*args, *kwargs.values())):
             chosen, *operands = forward(*args, **kwargs)
             if row_major:
                 operands[0] = operands[0].contiguous()
             return chosen.call_inplace(*operands) if in_place else chosen.call(*operands)
-        if modes.special or not args or overrides.any_foreign((*args, *kwargs.values(), out)):
-            relevant = (*args, *kwargs.values(), out)
-            if overrides.needed(relevant):
-                function = op.call_inplace if in_place else op.call
-                return overrides.call(function, relevant, args, kwargs if out is None else kwargs | {"out": out})
+        if modes.special or any_foreign((*args, *kwargs.values(), out)):
+            return calls.run(op.call_inplace if in_place else op.call, body, args, kwargs if out is None else kwargs | {"out": out})
+        return body(*args, out=out, **kwargs)
+
+    def body(*args, out=None, **kwargs):
         if of_numbers and args and not isinstance(args[0], Tensor):
             args = with_a_tensor(args)
         if strict and args and not isinstance(args[0], Tensor):
@@ -441,32 +440,25 @@ def bind_composite(op) -> Callable:
     forward = op.forward if op.grad_name is None else ending_in(op.forward, op.grad_name)
     arguments = Arguments(op)
     of_list = op.parameters[:1] == ("tensors",)
-    state = modes.state
 
     def front(*args, **kwargs):
         if not kwargs and not modes.special and args:
             first = args[0]
             if type(first) in PLAIN:
-                if len(args) == 1 or not overrides.any_foreign(args):
+                if len(args) == 1 or not any_foreign(args):
                     try:
                         return forward(*args)
                     except AttributeError as problem:
                         check_tensors(op, problem, args)
                         raise
-            elif of_list and type(first) is list and not overrides.any_foreign(first) and not overrides.any_foreign(args[1:]):
+            elif of_list and type(first) is list and not any_foreign(first) and not any_foreign(args[1:]):
                 return forward(*args)
-        if modes.special == 1 and not kwargs:
-            recorder = overrides.noting(args)
-            if recorder is not None:
-                if recorder.is_whole(op):
-                    return recorder.run_whole(op.call, op.call, args, kwargs)
-                if not state.noted:
-                    return recorder.run_parts(op.call, forward, args, kwargs)
         kwargs = kwargs and arguments.known(kwargs)
-        if modes.special or not args or overrides.any_foreign((*args, *kwargs.values())):
-            relevant = (*args, *kwargs.values())
-            if overrides.needed(relevant):
-                return overrides.call(op.call, relevant, args, kwargs)
+        if modes.special or any_foreign((*args, *kwargs.values())):
+            return calls.run(op.call, body, args, kwargs)
+        return body(*args, **kwargs)
+
+    def body(*args, **kwargs):
         try:
             return forward(*args, **kwargs)
         except AttributeError as problem:
@@ -499,9 +491,11 @@ def bind_composite_inplace(op) -> Callable:
     """Tensor.<name>_ of a composite: computed from a copy where history needs it, then copied over."""
 
     def front(self, *args, **kwargs):
-        relevant = (self, *args, *kwargs.values())
-        if (modes.special or overrides.any_foreign(relevant)) and (overrides.knows_by_name(relevant) or overrides.dispatched(relevant)):
-            return overrides.call(op.call_inplace, relevant, (self, *args), kwargs)
+        if modes.special or any_foreign((self, *args, *kwargs.values())):
+            return calls.run(op.call_inplace, body, (self, *args), kwargs)
+        return body(self, *args, **kwargs)
+
+    def body(self, *args, **kwargs):
         inplace.check_writable(op, self, [self, *_tensors((*args, *kwargs.values()))])
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors((self, *args, *kwargs.values())))
         result = op.call(self.clone() if recorded else self, *args, **kwargs)

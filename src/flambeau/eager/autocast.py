@@ -1,8 +1,8 @@
-"""Autocast at work: the operands of an operation are cast before it runs, by the lists in `ops/autocast.py`.
+"""Autocast at work: the operands of an operation are cast before it runs, by the column `autocast=` of its declaration, see `ops/autocast.py`.
 
-While a region is active in a thread, `modes.state.autocast` is that thread's `Casting`, and every operation comes to `run` before its
-own code (see overrides.py). There the operation either runs with cast operands, and with autocast suspended for whatever it is made of; or, if it
-is on no list, as it is. A composite on no list runs with autocast still active, so that its parts are looked up.
+While a region is active in a thread, that thread's `Casting` is on the stack of interpreters. An operation either runs with cast operands, and with
+autocast taken off for whatever it is made of; or, if its declaration has no rule, as it is. During a composite without one autocast stays, so that its
+parts are looked up.
 
 Note [the cache of casts]: a float32 parameter used five times in a region is cast once, and the gradients of its five uses meet before the
 cast's backward. The cache holds until the outermost region ends; a parameter that was written to meanwhile is cast anew.
@@ -10,15 +10,14 @@ cast's backward. The cache holds until the outermost region ends; a parameter th
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from numpy import ndarray
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, modes
 from flambeau.eager.record import record_few
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.ops import autocast as lists
 from flambeau.ops.copying import _to_copy
@@ -27,8 +26,10 @@ from flambeau.tensor import PLAIN, Tensor, wrap
 state = modes.state
 
 
-class Casting(threading.local):
+class Casting(stack.Interpreter):
     """One thread's settings: which devices cast, to which dtype, and the casts that are remembered."""
+
+    level, stays, operations, by_operations = stack.AUTOCAST, True, True, False
 
     def __init__(self) -> None:
         self.enabled: dict[str, bool] = {}
@@ -43,29 +44,26 @@ class Casting(threading.local):
         self.enabled[device] = enabled
         before, self.active = self.active, tuple(d for d in ("cuda", "cpu") if self.enabled.get(d))
         if bool(before) != bool(self.active):
-            state.autocast = self if self.active else None
-            modes.enter() if self.active else modes.leave()
+            stack.push(self) if self.active else stack.remove(self)
 
-    def run(self, function: Callable, op, args: tuple, kwargs: dict) -> Any:
-        """Call `function`, a form of `op`, as autocast has it."""
+    def handle(self, function: Any, args: tuple, kwargs: dict, next: Callable) -> Any:
+        """Run an operation as autocast has it."""
+        op = function.op
         device, rule = self._rule(op, args, kwargs) if function is op.call and kwargs.get("out") is None else ("", lists.GIVEN)
         if rule is None:
-            state.passing = True  # its own code now, and then this question again for each of its parts
-            try:
-                return function(*args, **kwargs)
-            finally:
-                state.passing = False
-        state.autocast = None
-        modes.leave()
+            return next(*args, **kwargs)  # and then this question again for each of its parts
+        before = state.stack
+        without = state.stack = before[1:] if before[0] is self else stack.left_out(before, self)
+        modes.special -= 1
         try:
-            if rule is not lists.GIVEN:
-                to = self._target(op, rule, device, (*args, *kwargs.values()))
-                args = tuple([self._cast(v, to, device) for v in args])
-                kwargs = {name: self._cast(v, to, device) for name, v in kwargs.items()} if kwargs else kwargs
-            return function(*args, **kwargs)
+            if rule == lists.GIVEN:
+                return next(*args, **kwargs)
+            to = self._target(op, rule, device, (*args, *kwargs.values()))
+            args = tuple([self._cast(v, to, device) for v in args])
+            kwargs = {name: self._cast(v, to, device) for name, v in kwargs.items()} if kwargs else kwargs
+            return function(*args, **kwargs)  # not `next`: on a time line the casts, and this call, are parts of the one that was made
         finally:
-            state.autocast = self
-            modes.enter()
+            stack.back(self, before, without)
 
     def _rule(self, op, args: tuple, kwargs: dict) -> tuple[str, str | None]:
         device = self.active[0]
@@ -140,4 +138,18 @@ def _tensors(values):
             yield from _tensors(value)
 
 
-casting = Casting()
+def casting() -> Casting:
+    """The settings of this thread."""
+    if state.casting is None:
+        state.casting = Casting()
+    return state.casting
+
+
+def active() -> Casting | None:
+    """The same where a region is active, and not suspended."""
+    return stack.at(stack.AUTOCAST)
+
+
+def suspended() -> stack.off:
+    """A context in which autocast is off."""
+    return stack.off(casting())

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 
-from flambeau import forks, ops
-from flambeau.autograd import modes
-from flambeau.eager import array_ops, indexing, older_calls, overrides, pointwise, record, views
+from flambeau import forks, modes, ops
+from flambeau.eager import array_ops, indexing, older_calls, pointwise, record, views
+from flambeau.interpreters import by_name
 from flambeau.ops import OPS, contents
 from flambeau.ops.declare import ArrayOp, ChoiceOp, CompositeOp, Op, PointwiseOp, ViewOp
 from flambeau.tensor import PLAIN, Tensor
@@ -274,8 +274,8 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
 
 def _inverting(function: Callable) -> Callable:
     def __invert__(self):
-        if overrides.knows_by_name((self,)):
-            return overrides.call(__invert__, (self,), (self,), {})
+        if by_name.knows_by_name((self,)):
+            return by_name.call(__invert__, (self,), (self,), {})
         try:
             return function(self)
         except NotImplementedError as problem:
@@ -289,12 +289,12 @@ def _with_other_side(function: Callable, name: str, swapped: bool, own: bool) ->
         if modes.special or type(self) not in PLAIN:
             if name in REFLECTED and not isinstance(self, Tensor):
                 raise TypeError(f"Tensor.{name} takes a tensor as self, and doesn't apply to a {type(self).__name__}")
-            if own and overrides.knows_by_name((self, other)):
-                return overrides.call(operator, (self, other), (self, other), {})
+            if own and by_name.knows_by_name((self, other)):
+                return by_name.call(operator, (self, other), (self, other), {})
         try:
             return function(other, self) if swapped else function(self, other)
         except TypeError as problem:
-            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, overrides.NobodyAnswered):
+            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, by_name.NobodyAnswered):
                 raise
             if name == "__rtruediv__" and hasattr(other, "__array_interface__"):
                 return self.reciprocal() * other  # an array divided by a tensor is a tensor in PyTorch; in no other operator

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes, literals
-from flambeau.autograd import modes
-from flambeau.eager import inplace, overrides
+from flambeau import dtypes, literals, modes
+from flambeau.eager import inplace
 from flambeau.eager.record import record_again, record_array, record_usual, record_view
 from flambeau.eager.views import Remembered, make, over
+from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing.index_plan import FLAG, Plan, basic_view, plan
 from flambeau.kernels.native import native
@@ -27,10 +27,15 @@ ORDINARY = PLAIN | {int, float, bool}  # types of values that have no say in how
 
 def getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
-    if (modes.special or type(self) not in PLAIN) and overrides.asked((self, index)):
-        return overrides.call(getitem, (self, index), (self, index), {})
-    if modes.special and modes.state.recorder is not None:
-        return modes.state.recorder.run_whole(getitem, _shown(index), (self, index), {})
+    if modes.special or type(self) not in PLAIN:
+        return calls.run_function(getitem, _read, (self, index), {}, (self, index))
+    return _read(self, index)
+
+
+getitem.event = lambda self, index: _shown(index)  # type: ignore[attr-defined]
+
+
+def _read(self: Tensor, index: Any) -> Tensor:
     array = self._array
     if type(array) is np.ndarray:
         if type(index) is list:
@@ -50,8 +55,8 @@ def getitem(self: Tensor, index: Any) -> Tensor:
         plain = _plain_indices(index, array)
         if plain is not None:
             return _gathered(self, plain)
-    if not modes.special and overrides.asked(_items(index)):
-        return overrides.call(getitem, (self, *_items(index)), (self, index), {})
+    if not modes.special and has_say(_items(index)):
+        return calls.run_function(getitem, _read, (self, index), {}, (self, *_items(index)))
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is not None:
         return _window(self, geometry, index)
@@ -62,13 +67,20 @@ def getitem(self: Tensor, index: Any) -> Tensor:
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
-    if (modes.special or type(self) not in PLAIN or type(value) not in ORDINARY) and overrides.asked((self, index, value)):
-        overrides.call(setitem, (self, index, value), (self, index, value), {})
-        return
-    if modes.special and modes.state.recorder is not None:
-        name = "index_put_" if _shown(index) == "index" else "copy_" if isinstance(value, Tensor) else "fill_"
-        modes.state.recorder.run_whole(setitem, name, (self, index, value), {})
-        return
+    if modes.special or type(self) not in PLAIN or type(value) not in ORDINARY:
+        calls.run_function(setitem, _write, (self, index, value), {}, (self, index, value))
+    else:
+        _write(self, index, value)
+
+
+def _event(self: Tensor, index: Any, value: Any) -> str:
+    return "index_put_" if _shown(index) == "index" else "copy_" if isinstance(value, Tensor) else "fill_"
+
+
+setitem.event = _event  # type: ignore[attr-defined]
+
+
+def _write(self: Tensor, index: Any, value: Any) -> None:
     is_tensor = isinstance(value, Tensor)
     if not is_tensor and not isinstance(value, (int, float, complex, np.integer)):
         raise TypeError(f"can't assign a {type(value).__name__} to a torch.Tensor of dtype {self.dtype}. Try torch.as_tensor(value)")
@@ -91,8 +103,8 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
     if plain is not None:
         _put(self, plain, _fitting(value) if is_tensor else value)
         return
-    if not modes.special and overrides.asked(_items(index)):
-        overrides.call(setitem, (self, *_items(index)), (self, index, value), {})
+    if not modes.special and has_say(_items(index)):
+        calls.run_function(setitem, _write, (self, index, value), {}, (self, *_items(index)))
         return
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
     if geometry is None:
@@ -124,6 +136,11 @@ for _name, _function in {"__getitem__": getitem, "__setitem__": setitem, "__deli
 
 
 # -- the view ----------------------------------------------------------------------------------------------------------
+
+
+def has_say(values: tuple) -> bool:
+    """Whether the class of one of these is to be asked."""
+    return by_name.overridden(values) or calls.dispatched(values)
 
 
 def _items(index: Any) -> tuple:

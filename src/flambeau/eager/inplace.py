@@ -12,9 +12,7 @@ import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
-from flambeau import dtypes
-from flambeau.autograd import modes
-from flambeau.autograd.node import Node, operation, shown
+from flambeau import dtypes, modes
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
@@ -23,6 +21,7 @@ from flambeau.ops.complex import _conj, _neg_view, view_as_complex, view_as_real
 from flambeau.ops.views import _window
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.layouts import strided
+from flambeau.tensor.node import Node, operation, shown
 
 
 def check_writable(op, self: Tensor, operands=()) -> None:
@@ -317,3 +316,6 @@ def replay_view(view: Tensor) -> None:
     if view._retains:
         move_retained(view, again._node, again._nr)
     view._node, view._nr, view._needs = again._node, again._nr, again._needs
+
+
+Tensor._replay_view = replay_view

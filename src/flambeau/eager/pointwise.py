@@ -14,13 +14,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from flambeau import dtypes
-from flambeau.autograd import modes
-from flambeau.eager import inplace, overrides
+from flambeau import dtypes, modes
+from flambeau.eager import inplace
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.looks import written
 from flambeau.eager.record import record_pointwise, record_written
 from flambeau.eager.saved import Before
+from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
 from flambeau.literals import importable, stored
 from flambeau.ops.promotion import promoted
@@ -32,6 +32,13 @@ state = modes.state
 
 def bind(op) -> Callable:
     """The function that runs a pointwise operation."""
+    sort = _sorter(op)
+
+    def body(*args, out=None, **kwargs):
+        operands, options = sort(args, kwargs)
+        return computed(op, operands, options, out)
+
+    op.body = body
     if op.parameters == ("input",):
         return _bind_unary(op)
     return _bind_binary(op, general) if op.parameters == ("input", "other") else _bind_general(op)
@@ -44,19 +51,19 @@ def bind_operator(op, own_name: bool = False) -> Callable:
     """
 
     def rest(op, operands: tuple, options: tuple, out: Tensor | None):
-        if own_name and overrides.knows_by_name(operands):
-            return overrides.call(operator, operands, operands, {})
+        if own_name and by_name.knows_by_name(operands):
+            return by_name.call(operator, operands, operands, {})
         try:
             return general(op, operands, options, out)
         except TypeError as problem:
             other = operands[1]
-            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, overrides.NobodyAnswered):
+            if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, by_name.NobodyAnswered):
                 raise
             if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
                 return general(op, (operands[0], wrap(importable(other))), options, out)
             return NotImplemented
 
-    operator = _bind_binary(op, rest)
+    operator = _bind_binary(op, rest, own_name)
     return operator
 
 
@@ -66,9 +73,8 @@ def _bind_unary(op) -> Callable:
 
     def front(input, *, out=None):
         if modes.special:
-            if modes.special == 1 and out is None and type(input) in PLAIN and (recorder := state.recorder) is not None:
-                return recorder.run_whole(op.call, op.call, (input,), {})
-        elif out is None and type(input) in PLAIN:
+            return calls.run(op.call, op.body, (input,), {} if out is None else {"out": out})
+        if out is None and type(input) in PLAIN:
             array = launch(input._array)
             if array is not NotImplemented:
                 result = wrap(array)
@@ -81,7 +87,7 @@ def _bind_unary(op) -> Callable:
     return front
 
 
-def _bind_binary(op, rest: Callable) -> Callable:
+def _bind_binary(op, rest: Callable, own_name: bool = False) -> Callable:
     """`rest` is for what the hot path does not know."""
     launch = op.kernel.launch
     records, record = op.differentiable, op.node_class.record
@@ -90,9 +96,8 @@ def _bind_binary(op, rest: Callable) -> Callable:
 
     def front(input, other, *, out=None):
         if modes.special:
-            recorder = overrides.noting((input, other)) if modes.special == 1 and out is None else None
-            if recorder is not None:
-                return recorder.run_whole(op.call, op.call, (input, other), {})
+            if out is None and not own_name and (type(other) in PLAIN or type(other) in numbers):
+                return calls.run(op.call, op.body, (input, other), {})
         elif out is None:
             if type(input) in PLAIN:
                 if type(other) in PLAIN:
@@ -192,7 +197,7 @@ def _sorter(op) -> Callable:
 
 
 def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
-    """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
+    """Any operands, and whoever has a say in what is done with them."""
     if out is None and not modes.special:
         array = _on_gpu(op, operands, options)
         if array is NotImplemented:
@@ -201,13 +206,14 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
             result = wrap(array)
             finish(op, result, operands, options)
             return result
-    if modes.special == 1 and out is None and not options:
-        recorder = overrides.noting(operands)
-        if recorder is not None:
-            return recorder.run_whole(op.call, op.call, operands, {})
-    if overrides.needed((*operands, out)):
-        kwargs = dict(zip(op.options, options, strict=True)) | ({} if out is None else {"out": out})
-        return overrides.call(op.call, (*operands, out), operands, kwargs)
+    if modes.special or by_name.any_foreign(operands if out is None else (*operands, out)):
+        kwargs = dict(zip(op.options, options, strict=True)) if options else {}
+        return calls.run(op.call, op.body, operands, kwargs if out is None else kwargs | {"out": out})
+    return computed(op, operands, options, out)
+
+
+def computed(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
+    """Any operands: promotes, moves 0-d tensors, casts, checks shapes, runs, records."""
     if op.short in OF_NUMBERS:
         operands = with_a_tensor(operands)
     if not op.number_first and not isinstance(operands[0], Tensor):
@@ -219,15 +225,11 @@ def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> T
     options = tuple([_option(v, key) for v in options])
     if out is not None:
         return _into_out(op, operands, ready, options, key, out_dtype, out)
-    selecting = state.selecting if modes.special else None
-    known = None if selecting is None else selecting.before(op)
-    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype) if known is None else known)
+    result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype))
     finish(op, result, operands, options)
-    if selecting is not None:
-        selecting.after(op, (*operands, *options), result)
     if result.is_cuda:
         _remember(op, operands, ready, key, out_dtype)
-    elif known is None:
+    else:
         _remember_conversions(op, operands, key)
     return result
 
@@ -472,6 +474,9 @@ def bind_inplace(op) -> Callable:
     numbers = op.takes_numbers
     n, every = len(op.operands), sort.every
 
+    def body(*args, **kwargs):
+        return run_inplace(op, *sort(args, kwargs))
+
     def front(*args, **kwargs):
         operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
         if not modes.special and (n == 1 or numbers or all([isinstance(v, Tensor) for v in operands])):
@@ -481,8 +486,8 @@ def bind_inplace(op) -> Callable:
                 return operands[0]
             if arrays.cuda_room is not None and _into_gpu(op, operands, options):
                 return operands[0]
-        if overrides.needed(operands):
-            return overrides.call(op.call_inplace, operands, args, kwargs)
+        if modes.special or by_name.any_foreign(operands):
+            return calls.run(op.call_inplace, body, args, kwargs)
         return run_inplace(op, operands, options)
 
     return front
@@ -492,6 +497,9 @@ def _bind_binary_inplace(op) -> Callable:
     launch_into = op.kernel.launch_into
     numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
 
+    def body(input, other):
+        return run_inplace(op, (input, other), ())
+
     def front(input, other):
         if not modes.special and (type(other) in PLAIN or type(other) in numbers):
             given = written(not modes.paused or state.grad, True, input, other)
@@ -500,8 +508,8 @@ def _bind_binary_inplace(op) -> Callable:
                 return input
             if arrays.cuda_room is not None and _into_gpu(op, (input, other), ()):
                 return input
-        if overrides.needed((input, other)):
-            return overrides.call(op.call_inplace, (input, other), (input, other), {})
+        if modes.special or by_name.any_foreign((input, other)):
+            return calls.run(op.call_inplace, body, (input, other), {})
         return run_inplace(op, (input, other), ())
 
     return front

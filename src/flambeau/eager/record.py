@@ -16,14 +16,15 @@ from typing import Any
 
 from numpy import ndarray
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, rename
+from flambeau import modes
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import RESULT
 from flambeau.kernels.mirrored import Mirrored
 from flambeau.kernels.native.native import maker, recorder
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.node import FREED, LEAF, Node, freed_error, next_sequence, rename
 from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS
@@ -213,7 +214,7 @@ class PointwiseNode(OpNode):
             if kind == "same":
                 sent.append(grad)
             elif kind == "kernel":
-                if state.grad or self.by_operations or (modes.special and state.dispatch_modes):  # to be differentiated again, or seen
+                if state.grad or self.by_operations or (modes.special and stack.by_operations()):  # to be differentiated again, or seen
                     from flambeau.eager import interpret
 
                     sent.append(interpret.gradient(plan, grad, [unpack_plain(saved[i], self) for i in slots], self.options))
@@ -414,7 +415,7 @@ class ArrayNode(OpNode):
         derivative, places, quick, quick_places = call
         if (
             quick is not None
-            and not (state.grad or self.by_operations or (modes.special and state.dispatch_modes))
+            and not (state.grad or self.by_operations or (modes.special and stack.by_operations()))
             and (type(grads[0]._array) is ndarray or self._is_quick_there(grads[0]._array))
         ):
             plain, saved = self.recipe.plain, self.saved
@@ -499,7 +500,7 @@ def _by_operations(node: ArrayNode, grads: tuple) -> bool:
     return (
         state.grad
         or node.by_operations
-        or bool(modes.special and state.dispatch_modes)
+        or bool(modes.special and stack.by_operations())
         or any(g is not None and hasattr(g._array, "as_tensor") for g in grads)
     )
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flambeau import errors
-from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, LEAF, Node, freed_error, next_sequence, operation, refuse_swapped
+from flambeau import errors, modes
 from flambeau.kernels import arrays
 from flambeau.tensor import DISPATCHED, PLAIN, Tensor, wrap
+from flambeau.tensor.node import FREED, LEAF, Node, freed_error, next_sequence, operation, refuse_swapped
 from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS

@@ -15,14 +15,13 @@ from typing import Any
 
 from numpy import asarray, generic, ndarray
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import rename
-from flambeau.eager import overrides
+from flambeau import modes
 from flambeau.eager.looks import look
 from flambeau.eager.record import MOST_TENSORS, History, record_settled, record_usual
 from flambeau.kernels import arrays
 from flambeau.kernels.native import memory_guard
 from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor.node import rename
 
 state = modes.state
 ITSELF = "itself"  # what calls come down to that return their first argument, a tensor
@@ -69,11 +68,10 @@ class Settled:
 def remembering(op, front: Callable) -> Callable:
     """`front`, which runs `op`, with a short cut for calls like one before."""
     known: dict[tuple, Any] = {}  # -> a Settled, ITSELF, None: it is to be run, or 0: seen once
-    is_composite = op.kind == "composite"
 
     def with_memory(*args, **kwargs):
         if modes.special:
-            return overrides.noted(op, front, args, kwargs) if is_composite else front(*args, **kwargs)
+            return front(*args, **kwargs)
         seen = look(args, kwargs)
         if seen is None:
             return front(*args, **kwargs)
@@ -229,7 +227,7 @@ def _watched(op, known: dict, key: tuple, front: Callable, args: tuple, kwargs: 
     """Run `front`, and note in `known` what it came down to."""
     global watching
     outer, state.arrays_made = state.arrays_made, []
-    watching += 1  # see Note [counting without a lock] in autograd/modes.py
+    watching += 1  # see Note [counting without a lock] in modes.py
     try:
         result = front(*args, **kwargs)
         made = state.arrays_made

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flambeau.autograd import modes
-from flambeau.eager import overrides
+from flambeau import modes
+from flambeau.interpreters import calls, stack
 from flambeau.kernels import arrays
 from flambeau.kernels.loops import updates
 from flambeau.kernels.reductions import folding
@@ -23,7 +23,7 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     """
     if not all([type(p) in PLAIN for p in tensors[0]]):
         tensors = _here(tensors)
-    if modes.state.grad or overrides.dispatched(tensors):
+    if modes.state.grad or _seen() or calls.dispatched(tensors):
         options = {name: v.squeeze() if isinstance(v, Tensor) and v.dim() else v for name, v in options.items()}
         for operands in zip(*tensors, strict=True):
             _as_operations(rule, names, operands, options)
@@ -36,6 +36,11 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
     for i, group in enumerate(tensors):
         if i != 1:
             _note_writes(group)
+
+
+def _seen() -> bool:
+    """Whether somebody wants to see what happens here as operations."""
+    return bool(modes.special) and stack.by_operations()
 
 
 def _here(tensors: Sequence[list[Tensor]]) -> list[list[Tensor]]:
@@ -53,8 +58,8 @@ def _note_writes(tensors: Sequence[Tensor]) -> None:
 def _as_operations(rule: Rule, names: tuple[str, ...], tensors: Sequence[Tensor], options: dict) -> None:
     """One parameter by ordinary operations, on copies: what is saved for backward must not be written over."""
     views = [t.view_as_real() if t.is_complex() else t for t in tensors]
-    param, grad, *states = views
-    found = rule(param.clone(), grad, **dict(zip(names, [s.clone() for s in states], strict=True)), **options)
+    param, grad, states = views[0], views[1:2], views[2:]  # what is only scaled has no gradient
+    found = rule(param.clone(), *grad, **dict(zip(names, [s.clone() for s in states], strict=True)), **options)
     for old, new in zip((param, *states), found, strict=True):
         old.copy_(new)
 
@@ -111,7 +116,7 @@ def norms(tensors: Sequence[Tensor], order: float) -> list[Tensor] | None:
 
 def clip(tensors: Sequence[Tensor], total: Tensor, most: float) -> bool:
     """Multiply all by most / (total + 1e-6) in place, if that is less than one, in one launch; False where there is no kernel for that."""
-    done = updates.clip([t._array for t in tensors], total._array, most)
+    done = not _seen() and updates.clip([t._array for t in tensors], total._array, most)
     if done:
         _note_writes(tensors)
     return done
@@ -119,10 +124,10 @@ def clip(tensors: Sequence[Tensor], total: Tensor, most: float) -> bool:
 
 def total_norm(tensors: Sequence[Tensor], order: float) -> Tensor | None:
     """The norm of all tensors together, as the norm of their norms; None where it takes more than a launch or two, or the compiled folds."""
-    both = updates.norms([t._array for t in tensors], order)
+    both = None if _seen() else updates.norms([t._array for t in tensors], order)
     if both is not None:
         return wrap(both[1])
-    if order not in (1.0, 2.0) or not on_cpu(tensors):
+    if _seen() or order not in (1.0, 2.0) or not on_cpu(tensors):
         return None
     name, kind = f"norm{int(order)}", tensors[0]._array.dtype
     found = []

@@ -7,11 +7,12 @@ from typing import Any
 
 from numpy import ndarray
 
-from flambeau.autograd import modes
-from flambeau.eager import overrides
+from flambeau import modes
 from flambeau.eager.arguments import Arguments, not_a_tensor
 from flambeau.eager.looks import look
 from flambeau.eager.record import record_again, record_array, record_view, share
+from flambeau.interpreters import calls
+from flambeau.interpreters.by_name import any_foreign
 from flambeau.kernels import arrays
 from flambeau.kernels.mirrored import turned
 from flambeau.kernels.native.native import maker, strided_view
@@ -29,8 +30,11 @@ def bind(op) -> Callable:
 
     def front(input, *args, **kwargs):
         kwargs = kwargs and arguments.known(kwargs)
-        if overrides.needed((input,)):
-            return overrides.call(op.call, (input,), (input, *args), kwargs)
+        if modes.special or any_foreign((input,)):
+            return calls.run(op.call, body, (input, *args), kwargs)
+        return body(input, *args, **kwargs)
+
+    def body(input, *args, **kwargs):
         try:
             array = input._array
         except AttributeError:
@@ -70,7 +74,7 @@ def remembering(op, front: Callable) -> Callable:
 
     def with_memory(*args, **kwargs):
         if modes.special:
-            return overrides.noted(op, front, args, kwargs)
+            return front(*args, **kwargs)
         seen = look(args, kwargs)
         if seen is None or len(seen[1]) != 1:
             return front(*args, **kwargs)
@@ -110,7 +114,7 @@ def watched(known: dict, key: Any, front: Callable, args: tuple, kwargs: dict):
     """Run `front`, and note in `known` what it came down to: one view of its first argument, that itself, or more."""
     global watching
     outer, state.views_made = state.views_made, []
-    watching += 1  # see Note [counting without a lock] in autograd/modes.py
+    watching += 1  # see Note [counting without a lock] in modes.py
     try:
         result = front(*args, **kwargs)
         made = state.views_made

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.batching.batched import Batched
 from flambeau.batching.vmap import vmap
 from flambeau.func.gradients import grad, grad_and_value, jvp, linearize, vjp

@@ -11,12 +11,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import api, modes
+from flambeau import modes
+from flambeau.autograd import api
 from flambeau.autograd.tangents import reached, searching
 from flambeau.batching import trees
 from flambeau.func.tape import Run, _goes_on, check_tensors, fresh, one
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros_like
+from flambeau.tensor.making.factories import zeros_like
 
 
 def grad(func: Callable, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable:

@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd import api, graph, modes, tangents
+from flambeau import modes
+from flambeau.autograd import api, graph, tangents
 from flambeau.autograd.engine import edges_from
-from flambeau.autograd.node import LEAF
 from flambeau.batching import trees
 from flambeau.batching.batched import Batched, lift, wrapped
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import ones_like, zeros_like
+from flambeau.tensor.making.factories import ones_like, zeros_like
+from flambeau.tensor.node import LEAF
 
 state = modes.state
 NO_HOOKS = "torch.func.grad, vjp, jacrev and hessian don't support saved tensor hooks, and so no checkpoints: what they record is theirs"

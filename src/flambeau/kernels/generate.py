@@ -21,9 +21,11 @@ from flambeau.kernels.loops.schedules import SCHEDULES
 from flambeau.kernels.loops.source import HEADER
 from flambeau.kernels.loops.updates import Update
 from flambeau.kernels.random import random_loops
-from flambeau.kernels.reductions import channels, fold, norm_loops, scan_loops
+from flambeau.kernels.reductions import fold, scan_loops
 from flambeau.kernels.templates import (
+    channels,
     fourier_loops,
+    norm_loops,
     pool_loops,
     print_attention,
     print_conv,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
 from flambeau.dispatch import stack
 from flambeau.library.kernels import Entry
 
@@ -15,7 +14,7 @@ from flambeau.library.kernels import Entry
 def ask(entry: Entry, args: tuple, kwargs: dict[str, Any]) -> Any:
     """What the innermost mode, or else the classes of the arguments, make of a call; NotImplemented if there are none."""
     types, found = stack.askable(args, kwargs)
-    inside = modes.state.dispatch_modes
+    inside = stack.current_modes()
     if not types and not inside:
         return NotImplemented
     overload, rules = entry.overload, entry.dispatch_rules

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from flambeau.ops import ABOVE, calling
-from flambeau.ops.overloads import OpOverload, defined
+from flambeau.operators import calling
+from flambeau.operators.overloads import OpOverload, defined
+from flambeau.operators.schema import Argument, FunctionSchema
+from flambeau.ops import ABOVE
 from flambeau.ops.results import NamedResult
-from flambeau.ops.schema import Argument, FunctionSchema
 from flambeau.tensor import Tensor
 
 __all__ = ["run", "runner"]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau.eager.autocast import suspended
 from flambeau.library.keys import of_device
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators.overloads import OpOverload
 from flambeau.tensor import Tensor
 
 __all__ = ["autocast_kernel"]
@@ -27,18 +27,6 @@ def autocast_kernel(overload: OpOverload, device_type: Any, cast_inputs: Any) ->
             return overload(*cast(args, device_type, cast_inputs), **cast(kwargs, device_type, cast_inputs))
 
     return key, kernel
-
-
-class suspended:
-    """Autocast is off, for this thread."""
-
-    def __enter__(self) -> None:
-        self.before, modes.state.autocast = modes.state.autocast, None
-        modes.leave()
-
-    def __exit__(self, *problem: Any) -> None:
-        modes.state.autocast = self.before
-        modes.enter()
 
 
 def cast(value: Any, device_type: str, dtype: dtypes.dtype) -> Any:

@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.batching import trees
 from flambeau.library.guards import AutoDispatchBelowAutograd
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema import FunctionSchema
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.schema import FunctionSchema
 from flambeau.tensor import Tensor
 
 __all__ = ["Info", "kernel", "marked", "supports_tensorlist"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.eager import overrides
+from flambeau import modes
+from flambeau.interpreters import by_name, stack
 from flambeau.library import aten, kernels
-from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import PLAIN, Tensor
 from flambeau.tracing.kinds import FUNCTION
 
@@ -27,15 +27,16 @@ def run(op: OpOverload | OpOverloadPacket, args: tuple, kwargs: dict[str, Any]) 
     """Carry out a call."""
     relevant = (*args, *kwargs.values()) if kwargs else args
     special = modes.special or special_arguments(relevant)
-    if special and overrides.knows_by_name(relevant):
-        return overrides.call(op, relevant, args, kwargs)
+    if special and by_name.knows_by_name(relevant):
+        return by_name.call(op, relevant, args, kwargs)
     overload = op if isinstance(op, OpOverload) else op._meant(args, kwargs)
     if special and overloads.intercept is not None and overload not in kernels.registered:
         result = overloads.intercept(overload, args, kwargs)
         if result is not NotImplemented:
             return result
-    if modes.special and modes.state.recorder is not None and overload.namespace not in BUILT_IN:
-        with modes.state.recorder.range(overload._schema.name, FUNCTION):
+    recorder = stack.at(stack.PROFILE) if modes.special and overload.namespace not in BUILT_IN else None
+    if recorder is not None:
+        with recorder.range(overload._schema.name, FUNCTION):
             return kernels.run(overload, args, kwargs)
     if kernels.registered or overload.namespace not in BUILT_IN:
         result = kernels.run(overload, args, kwargs)

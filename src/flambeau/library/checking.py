@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau.autograd import api, modes
+from flambeau import modes
+from flambeau.autograd import api
 from flambeau.library import autograd, fake_checking, kernels, schema_checking
 from flambeau.library.custom_op import CustomOpDef
 from flambeau.library.kernels import tensors_of
-from flambeau.ops import ABOVE
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket
 from flambeau.tensor import Tensor
+from flambeau.testing import assert_close
 
 __all__ = ["OpCheckError", "opcheck"]
 
@@ -134,7 +135,7 @@ def check_calls(overload: OpOverload, args: tuple, kwargs: dict[str, Any], toler
     first, second = (_results_and_gradients(overload, args, kwargs) for _ in range(2))
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
         try:
-            ABOVE["named"]("testing").assert_close(b, a, equal_nan=True, rtol=tolerance[0], atol=tolerance[1])
+            assert_close(b, a, equal_nan=True, rtol=tolerance[0], atol=tolerance[1])
         except AssertionError as problem:
             what = "results differ between two calls (PyTorch: eager-mode PyTorch vs AOTDispatcher)"
             raise AssertionError(f"{what}: number {i}. {problem}") from problem

@@ -17,11 +17,11 @@ from flambeau.library.guards import (
 )  # fmt: skip
 from flambeau.library.keys import FULL_AUTOGRAD, DispatchKey, DispatchKeySet
 from flambeau.library.libraries import lookup
-from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema import Argument, FunctionSchema
-from flambeau.ops.schema import parse as parse_schema
-from flambeau.ops.schema_types import (
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.schema import Argument, FunctionSchema
+from flambeau.operators.schema import parse as parse_schema
+from flambeau.operators.schema_types import (
     AnyType,
     BoolType,
     ComplexType,
@@ -37,7 +37,7 @@ from flambeau.ops.schema_types import (
     TupleType,
     Type,
 )  # fmt: skip
-from flambeau.ops.tags import Tag
+from flambeau.operators.tags import Tag
 from flambeau.tensor import Tensor
 
 _AutoDispatchBelowAutograd = AutoDispatchBelowAutograd

@@ -26,8 +26,8 @@ from flambeau.library.autocasting import autocast_kernel
 from flambeau.library.inference import infer_schema
 from flambeau.library.keys import of_device
 from flambeau.library.libraries import Library, get_op
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.tags import Tag
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import Tag
 from flambeau.tensor import Tensor
 
 __all__ = ["CustomOpDef", "custom_op", "opdef_of"]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import dtypes
 from flambeau.library.loss_parts import REDUCTIONS
 from flambeau.library.parts import FOUND, op, part, product
-from flambeau.ops import ABOVE
-from flambeau.ops.overloads import OpOverload, aten
+from flambeau.operators.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
 
 # The operator that a derivative belongs to, where its name says it differently.
@@ -26,7 +26,8 @@ SIZES = ("input_sizes", "input_size", "self_sizes", "sizes")
 
 def pull_back(function: Callable, inputs: tuple, grads: Any) -> tuple:
     """The gradients of function(*inputs) for these gradients of its result."""
-    vjp = ABOVE["named"]("func").vjp
+    from flambeau.func import vjp  # few programs ask: the room is imported for them
+
     return vjp(function, *inputs)[1](grads)
 
 
@@ -353,7 +354,7 @@ def flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask, 
     found = op("nn.functional.scaled_dot_product_attention")(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
-        allowed = scores.new_ones(scores.shape[-2:], dtype=ABOVE["named"]("bool")).tril()
+        allowed = scores.new_ones(scores.shape[-2:], dtype=dtypes.bool).tril()
         scores = scores.masked_fill(~allowed, float("-inf"))
     if attn_mask is not None:
         scores = scores + attn_mask if attn_mask.is_floating_point() else scores.masked_fill(~attn_mask, float("-inf"))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.library import fakes
 from flambeau.library.kernels import tensors_of
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket
 from flambeau.overrides import TorchFunctionMode
 from flambeau.tensor import Tensor
 

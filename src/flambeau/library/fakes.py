@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau.ops.overloads import OpOverload
+from flambeau.operators.overloads import OpOverload
 
 __all__ = ["FakeImpl", "FakeImplCtx", "context", "current"]
 

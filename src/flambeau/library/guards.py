@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.library.keys import FULL_AUTOGRAD, DispatchKeySet, named
 
 

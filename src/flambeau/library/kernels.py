@@ -18,13 +18,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
+from flambeau.eager.autocast import Casting, active, suspended
 from flambeau.library.guards import Guard, thread
 from flambeau.library.keys import BACKENDS, FULL_AUTOGRAD, DispatchKeySet, of_device
-from flambeau.ops import calling
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.tags import is_composite
+from flambeau.operators import calling
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.tags import is_composite
 from flambeau.tensor import PLAIN, Tensor
 
 EXPLICIT = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")
@@ -184,11 +184,10 @@ class Call:
         if modes.special:
             if modes.state.levels and not self.passes("FuncTorchBatched") and any(hasattr(t._array, "level") for t in self.tensors):
                 return self.mapped()
-            if modes.state.autocast is not None:
-                cast = self.cast()
+            casting = active()
+            if casting is not None:
+                cast = self.cast(casting)
                 if cast is not None and cast.function is fallthrough:
-                    from flambeau.library.autocasting import suspended
-
                     with suspended():
                         return self.recorded()
                 if cast is not None:
@@ -214,9 +213,9 @@ class Call:
 
         return vmapping.run(self.entry, self.args, self.kwargs)
 
-    def cast(self) -> Kernel | None:
+    def cast(self, casting: Casting) -> Kernel | None:
         """The kernel for autocast, where one is registered and a region is active for the device."""
-        for device in modes.state.autocast.active:
+        for device in casting.active:
             key = f"Autocast{of_device(device)}"
             if of_device(device) == self.device and not self.passes(key):
                 return self.entry.own(key)

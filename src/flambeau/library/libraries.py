@@ -20,10 +20,10 @@ from typing import Any
 from flambeau import ops
 from flambeau.library import fakes, kernels, overriding
 from flambeau.library.keys import named
-from flambeau.ops import overloads
-from flambeau.ops.overloads import Namespace, OpOverload, OpOverloadPacket
-from flambeau.ops.schema import parse
-from flambeau.ops.tags import Tag
+from flambeau.operators import overloads
+from flambeau.operators.overloads import Namespace, OpOverload, OpOverloadPacket
+from flambeau.operators.schema import parse
+from flambeau.operators.tags import Tag
 
 __all__ = ["Library", "lookup", "scoped_library"]
 

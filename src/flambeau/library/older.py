@@ -22,7 +22,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.batching import trees
 from flambeau.library import kernels
@@ -31,9 +31,9 @@ from flambeau.library.guards import AutoDispatchBelowAutograd
 from flambeau.library.inference import infer_schema
 from flambeau.library.libraries import Library, get_op
 from flambeau.library.registering import is_tensors
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema import FunctionSchema, parse
-from flambeau.ops.schema_types import ListType, OptionalType
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.schema import FunctionSchema, parse
+from flambeau.operators.schema_types import ListType, OptionalType
 from flambeau.tensor import Tensor
 
 RESERVED_NS = {"prim", "prims", "aten", "at", "torch", "pytorch"}

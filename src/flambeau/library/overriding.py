@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.ops import overloads
-from flambeau.ops.overloads import OpOverload
+from flambeau import modes
+from flambeau.interpreters.stack import KERNEL, Interpreter, left_out, push
+from flambeau.operators import overloads
+from flambeau.operators.overloads import OpOverload
 from flambeau.tracing import names
 
 __all__ = ["begin", "end"]
@@ -31,14 +32,16 @@ class Running(threading.local):
 running = Running()
 
 
-class Overriding:
-    """Stands below all function modes. What it calls is asked about by those above alone."""
+class Overriding(Interpreter):
+    """Stands below all function modes. What it calls is asked about by those below alone."""
 
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        kwargs = kwargs or {}
+    level, by_operations = KERNEL, False
+
+    def handle(self, function: Callable, args: tuple, kwargs: dict[str, Any], next: Callable) -> Any:
+        """Run a kernel of the program's, where there is one."""
         found = resolved(function, args, kwargs)
         if found is None or found[0] not in overridden or found[0] in running.operators:
-            return function(*args, **kwargs)
+            return next(*args, **kwargs)
         overload, given, named = found
         running.operators.add(overload)
         try:
@@ -48,15 +51,14 @@ class Overriding:
 
 
 mode = Overriding()
-asked: list[list] = []  # the function modes of the thread that registered the first kernel, while there is one
+asked: list[dict[str, Any]] = []  # the settings of the thread that registered the first kernel, while there is one
 
 
 def begin(overload: OpOverload) -> None:
     """An operator has a kernel now."""
     if not overridden:
-        asked.append(modes.state.function_modes)
-        asked[0].insert(0, mode)
-        modes.enter()
+        asked.append(modes.state.__dict__)
+        push(mode)
     overridden.add(overload)
 
 
@@ -65,9 +67,10 @@ def end(overload: OpOverload) -> None:
     overridden.discard(overload)
     if not overridden and asked:
         inside = asked.pop()
-        if mode in inside:
-            inside.remove(mode)
-        modes.leave()
+        without = left_out(inside["stack"], mode)
+        if without is not inside["stack"]:
+            inside["stack"] = without
+            modes.leave()
 
 
 def resolved(function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:

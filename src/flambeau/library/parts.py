@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.kernels import layout as geometry
+from flambeau.operators.overloads import OpOverload, aten
 from flambeau.ops import OPS, formats
-from flambeau.ops.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
 
 FOUND: dict[str, Callable] = {}

@@ -13,8 +13,8 @@ from flambeau.library.autocasting import autocast_kernel
 from flambeau.library.custom_op import CustomOpDef, opdef_of
 from flambeau.library.keys import of_device
 from flambeau.library.libraries import Library, lookup
-from flambeau.ops.overloads import OpOverload
-from flambeau.ops.schema_types import ListType, OptionalType, Type
+from flambeau.operators.overloads import OpOverload
+from flambeau.operators.schema_types import ListType, OptionalType, Type
 
 Op = Any  # a name, an OpOverload, or a CustomOpDef
 _kept: list[Library] = []  # libraries that nobody else holds

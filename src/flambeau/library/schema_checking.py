@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.library.kernels import tensors_of
-from flambeau.ops.overloads import OpOverload, OpOverloadPacket, choose
+from flambeau.operators.overloads import OpOverload, OpOverloadPacket, choose
 from flambeau.overrides import TorchFunctionMode
 from flambeau.tensor import Tensor
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.batching import functions, trees
+from flambeau.autograd import batched_function
+from flambeau.batching import trees
 from flambeau.batching.batched import level_of, lift
 from flambeau.library.autograd import filled
 from flambeau.library.kernels import Entry, tensors_of
@@ -45,12 +46,12 @@ def _apply(entry: Entry, rule: Callable | None, args: tuple, kwargs: dict[str, A
     if rule is None:
         found, out_dims = _one_by_one(entry, values, in_dims, kwargs, level.size)
     else:
-        found, out_dims = _checked(rule(functions.VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs), entry)
+        found, out_dims = _checked(rule(batched_function.VmapInfo(level.size, level.randomness), in_dims, *values, **kwargs), entry)
     leaves, shape = trees.flatten(found)
     places = trees.spread(out_dims, shape)
     if places is None:
         raise RuntimeError(f"the vmap rule of {entry.overload} gave out_dims {out_dims}, which do not fit its outputs, {shape}")
-    return trees.unflatten([functions._wrapped(o, d, level) for o, d in zip(leaves, places, strict=True)], shape)
+    return trees.unflatten([batched_function._wrapped(o, d, level) for o, d in zip(leaves, places, strict=True)], shape)
 
 
 def _checked(found: Any, entry: Entry) -> tuple[Any, Any]:

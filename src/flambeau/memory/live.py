@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from flambeau import errors
-from flambeau.autograd.node import FREED, LEAF, Node
 from flambeau.eager.saved import Hooked
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
@@ -32,7 +31,8 @@ from flambeau.memory import recording
 from flambeau.nn.modules.module import Module
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
+from flambeau.tensor.node import FREED, LEAF, Node
 
 KINDS = ("weights", "buffers", "gradients", "optimizer", "activations", "other")
 

@@ -15,12 +15,12 @@ import weakref
 from bisect import bisect_right
 from typing import Any
 
-from flambeau import errors
-from flambeau.autograd import modes
-from flambeau.autograd.node import Node, next_sequence
+from flambeau import errors, modes
+from flambeau.interpreters import stack
 from flambeau.nn.modules import watched
 from flambeau.overrides import TorchFunctionMode
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import Node, next_sequence
 from flambeau.tracing.kinds import OPERATION
 from flambeau.tracing.recorder import is_ours
 
@@ -98,7 +98,7 @@ _FILE = re.compile(r'File "(.*)", line (\d+)')
 def _profiled() -> dict[int, Any]:
     """Places by sequence number, from the profiler that is running, if one is."""
     found: dict[int, Any] = {}
-    for _, _, kind, _, line, more in getattr(modes.state.recorder, "notes", ()):
+    for _, _, kind, _, line, more in getattr(stack.at(stack.PROFILE), "notes", ()):
         if kind == OPERATION and line:
             place = next((p for p in line if not is_ours(p[0])), None) if isinstance(line[0], tuple) else line
             found[more[0] if isinstance(more, tuple) else more] = place

@@ -13,8 +13,8 @@ from math import prod
 from typing import NamedTuple
 
 from flambeau import errors
-from flambeau.autograd.node import LEAF
 from flambeau.memory.live import Block, Live
+from flambeau.tensor.node import LEAF
 
 LEAST = 0.02  # of all there is: what frees less is not worth a line
 

@@ -13,11 +13,13 @@ from multiprocessing.reduction import DupFd, ForkingPickler
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.tensor import Tensor, host_memory, pickling
-from flambeau.tensor.anonymous_memory import Segment
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import pickling
+from flambeau.tensor.making.parameter import Parameter
+from flambeau.tensor.memory import host_memory
+from flambeau.tensor.memory.anonymous_memory import Segment
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 from flambeau.tensor.storage import Storage
-from flambeau.tensor.untyped_storage import UntypedStorage
 
 # (device, inode) of a block of shared memory -> the storage over it in this process
 _known: weakref.WeakValueDictionary[tuple[int, int], Storage] = weakref.WeakValueDictionary()

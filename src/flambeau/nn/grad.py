@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from flambeau.autograd import api
-from flambeau.autograd.modes import enable_grad
+from flambeau.modes import enable_grad
 from flambeau.nn import functional as F
 from flambeau.tensor import Tensor
 

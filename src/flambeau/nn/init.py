@@ -12,12 +12,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import linalg
-from flambeau.autograd import modes
+from flambeau import linalg, modes
 from flambeau.eager.overrides import overridable
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty_like
-from flambeau.tensor.random_factories import randperm
+from flambeau.tensor.making.factories import empty_like
+from flambeau.tensor.making.random_factories import randperm
 
 __all__ = [
     "calculate_gain", "constant", "constant_", "dirac", "dirac_", "eye", "eye_", "kaiming_normal", "kaiming_normal_", "kaiming_uniform",

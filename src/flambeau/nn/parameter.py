@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.dtypes import get_default_dtype
-from flambeau.eager.overrides import disabled_torch_function
+from flambeau.interpreters.by_name import disabled_torch_function
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.parameter import Parameter, _ParameterMeta, _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "UninitializedTensorMixin", "is_lazy"]
 
@@ -36,7 +36,7 @@ class Buffer(Tensor, metaclass=_BufferMeta):
 
 # What can be done to a tensor without a shape: moving it, and asking what is known of it.
 _MOVES = frozenset("__get__ __set__ __delete__ __deepcopy__ __reduce_ex__ to cpu cuda float double half bfloat16 type is_floating_point is_complex".split()) | {
-    "requires_grad_", "_is_view", "dim", "detach", "register_hook", "copy_", "size", "__hash__", "char", "short", "int", "long", "get_device"
+    "requires_grad_", "_is_view", "dim", "detach", "register_hook", "copy_", "size", "__hash__", "char", "short", "int", "long", "get_device", "_has_compatible_shallow_copy_type"
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
 """Every operation, declared once. Importing this room fills `OPS` with those that most programs use; the others come when asked for."""
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
+from flambeau.operators import ABOVE
 from flambeau.ops.contents import AT_ONCE, SUBJECTS, load
 from flambeau.ops.declare import OPS
 
@@ -19,7 +19,6 @@ def everything() -> list:
 
 
 LIBRARIES: dict[str, Callable[[str], Any]] = {}  # what rooms above have under torch.ops besides: they enter here who makes it
-ABOVE: dict[str, Callable] = {}  # what the door gives to operators: "run" imports the room that runs them, "named" finds a public function
 loaded_libraries: set[str] = set()  # libraries of compiled operators: there can be none
 
 
@@ -44,8 +43,10 @@ def __getattr__(name: str):
         return LIBRARIES[name](name)
     if name == "higher_order":
         return ABOVE["higher_order"]()
-    found = globals()[name] = import_module(f"{__name__}.overloads").namespace_of(name)
+    from flambeau.operators.overloads import namespace_of
+
+    found = globals()[name] = namespace_of(name)
     return found
 
 
-__all__ = ["OPS", "SUBJECTS", "everything"]
+__all__ = ["ABOVE", "OPS", "SUBJECTS", "everything"]

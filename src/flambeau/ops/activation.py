@@ -15,11 +15,11 @@ from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.random import sampling
+from flambeau.kernels.random.drawing import fill, source
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.bounds import _clamp
 from flambeau.ops.conditional import _where
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
-from flambeau.ops.sampling import fill, source
 
 block = functools.partial(pointwise, public=False, method=False, dtypes="float", complex=False)
 
@@ -109,7 +109,7 @@ def _prelu(input, weight):
     return e.where(input > 0, input, weight * input)
 
 
-@composite(aliases=("nn.functional.prelu",))
+@composite(aliases=("nn.functional.prelu",), autocast="half")
 def prelu(input, weight):
     """x above zero, weight * x below, with a learned slope for each channel, or one for all. (N, C, *), (C) -> (N, C, *)."""
     if weight.dim() > 1:
@@ -300,7 +300,7 @@ def _mish_slope(x, t):
     return t + x * (e.sigmoid(x) * (1 - t * t))
 
 
-@block(public=True, name="nn.functional.softplus")
+@block(public=True, name="nn.functional.softplus", autocast="cuda float32")
 def softplus(input, beta=1.0, threshold=20.0):
     """log(1 + exp(beta * x)) / beta, the smooth relu; x itself where beta * x is above the threshold."""
     z = input * beta

@@ -54,7 +54,7 @@ def checked_alpha(input, other, alpha):
     """
     if type(alpha) is int and abs(alpha) <= 256:
         return alpha  # every dtype has it
-    if type(alpha) is float and is_tensor(input) and input._array.dtype.char in "fd":
+    if type(alpha) is float and is_tensor(input) and input.dtype in (dtypes.float32, dtypes.float64):
         return alpha  # of the result's category in any case
     common = promoted(input, other)
     if isinstance(alpha, bool) and common is not dtypes.bool:
@@ -119,7 +119,7 @@ def mul(input, other):
     return input * other
 
 
-@pointwise(inplace=True, dtypes="number", numbers=False)
+@pointwise(inplace=True, dtypes="number", numbers=False, autocast="cuda widest")
 def addcmul(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 * tensor2."""
     return input + value * tensor1 * tensor2
@@ -131,7 +131,7 @@ def _addcdiv(input, tensor1, tensor2, value=1):
     return input + value * (tensor1 / tensor2)
 
 
-@choice(inplace=True)
+@choice(inplace=True, autocast="cuda widest")
 def addcdiv(input, tensor1, tensor2, *, value=1):
     """input + value * tensor1 / tensor2, for floating-point tensors."""
     if all(is_tensor(t) and t.dtype.category < dtypes.FLOAT for t in (tensor1, tensor2)):
@@ -182,7 +182,7 @@ def _div(input, other):
     return input / other
 
 
-@block(shown="div", grad_name="MulBackward0", rule="float")
+@block(shown="div", grad_name="MulBackward0", rule="float", autocast="cuda float32")
 def _rdiv(input, other):
     """other / input, for an `other` that is no tensor: the reciprocal times it, as in PyTorch, which may differ in the last digit."""
     return (1 / input) * other

@@ -13,6 +13,11 @@ def anywhere(mask) -> bool:
     return not mask.is_meta and bool(mask.any().item())
 
 
+def geometry(tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(shape, strides in elements)."""
+    return tuple(tensor.shape), tensor.stride()
+
+
 def of_all_samples(tensor):
     """The tensor itself; inside vmap, the one that holds all samples."""
     while hasattr(tensor._array, "as_tensor") and not hasattr(tensor._array, "owner"):  # the latter answers for itself

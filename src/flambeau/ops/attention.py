@@ -20,7 +20,7 @@ from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout
 
 
-@composite(name="nn.functional.scaled_dot_product_attention", method=False)
+@composite(name="nn.functional.scaled_dot_product_attention", method=False, autocast="half")
 def scaled_dot_product_attention(
     query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):  # fmt: skip

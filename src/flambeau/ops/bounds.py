@@ -125,7 +125,7 @@ def check_bounds(input, min, max) -> None:
     """Raise if there is no bound, or one that the dtype of the result cannot hold."""
     if min is None and max is None:
         raise RuntimeError("clamp: At least one of 'min' or 'max' must not be None")
-    if input._array.dtype.kind == "f" or input.is_floating_point():
+    if input.is_floating_point():
         return
     given = [b for b in (min, max) if b is not None]
     common = promoted(input, *given)

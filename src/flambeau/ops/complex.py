@@ -55,17 +55,17 @@ def view_as_real(input):
     return _view_as_real(input)
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu float32")
 def view_as_complex(input):
     """The same memory as complex numbers, the last dimension being their parts. (*, 2) real -> (*) complex."""
     if input.dtype not in (dtypes.float32, dtypes.float64):
         raise RuntimeError(f"view_as_complex is only supported for float32 and float64 tensors, but got {input.dtype}")
-    shape, strides = arrays.view_of(input._array)
+    shape, strides = tuple(input.shape), input.stride()
     if not shape:
         raise RuntimeError("Input tensor must have one or more dimensions: the last one holds the two parts of each number")
     if shape[-1] != 2:
         raise RuntimeError(f"Tensor must have a last dimension of size 2, the two parts of a number; found {tuple(shape)}")
-    if strides[-1] != 1 and input._array.size:
+    if strides[-1] != 1 and input.numel():
         raise RuntimeError("Tensor must have a last dimension with stride 1: both parts side by side. Try .contiguous()")
     if any(s % 2 for n, s in zip(shape[:-1], strides, strict=False) if n > 1):
         raise RuntimeError(f"Tensor must have a stride divisible by 2 for all but last dimension, found {strides}. Try .contiguous()")
@@ -189,7 +189,7 @@ def complex(real, imag):
     return _complex, real, imag
 
 
-@composite(method=False, out="same", grad_name="PolarBackward0")
+@composite(method=False, out="same", grad_name="PolarBackward0", autocast="cpu float32")
 def polar(abs, angle):
     """Complex numbers from their sizes and angles: abs * (cos(angle) + i sin(angle))."""
     check_parts("polar", abs, angle)

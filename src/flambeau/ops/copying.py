@@ -8,6 +8,7 @@ from flambeau import devices, dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native import copies, native
 from flambeau.ops import specs
+from flambeau.ops.asking import geometry
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import contiguous_format, is_format, preserve_format, strides_for
 
@@ -42,7 +43,7 @@ _clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 @composite(settled=True)
 def clone(input, *, memory_format=preserve_format):
     """A copy that shares no memory with `input`; gradients flow through it."""
-    return _clone(input, strides_for(memory_format, *arrays.view_of(input._array)))
+    return _clone(input, strides_for(memory_format, *geometry(input)))
 
 
 def _copied(array):
@@ -58,7 +59,7 @@ def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
     if input.is_contiguous(memory_format=memory_format):
         return input
-    return _clone.call(input, strides_for(memory_format, *arrays.view_of(input._array)))
+    return _clone.call(input, strides_for(memory_format, *geometry(input)))
 
 
 contiguous.usually(_clone, lambda array: array if type(array) is np.ndarray and array.flags.c_contiguous and array.size else NotImplemented)
@@ -82,7 +83,7 @@ def _(input, last, before):
 
 
 def _has_channels_last(input) -> bool:
-    return layout.looks_channels_last(*arrays.view_of(input._array))
+    return layout.looks_channels_last(*geometry(input))
 
 
 def row_major(input):
@@ -139,18 +140,18 @@ def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
     if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
         return input if args[0] is input.dtype else _to_copy.call(input, args[0], input.device, None)
-    if len(args) == 1 and not kwargs and type(args[0]) is str and args[0] == "cpu" and type(input._array) is np.ndarray:
+    if len(args) == 1 and not kwargs and type(args[0]) is str and args[0] == "cpu" and input.is_cpu:
         return input
     dtype, device, copy, memory_format, non_blocking = parse_to(*args, **kwargs)
     dtype = dtype or input.dtype
     device = _indexed(device, input) if device is not None else input.device
     strides, same_order = None, True
     if memory_format is not None and memory_format is not preserve_format:
-        geometry = arrays.view_of(input._array)
-        strides = strides_for(memory_format, *geometry)
+        lies = geometry(input)
+        strides = strides_for(memory_format, *lies)
         # PyTorch asks which of the two formats the strides look like, not whether they are dense in it: a transposed matrix counts as
         # row-major and is given back as it is, and the (C, 1, k, k) of a depthwise convolution gets strides that look like channels last.
-        same_order = layout.looks_channels_last(*geometry) is (memory_format is not contiguous_format)
+        same_order = layout.looks_channels_last(*lies) is (memory_format is not contiguous_format)
     if not copy and dtype is input.dtype and device == input.device and same_order:
         return input
     return _to_copy(input, dtype, device, strides, non_blocking)
@@ -236,7 +237,7 @@ _conversion("byte", dtypes.uint8)
 @composite(public=False)
 def cpu(input, memory_format=preserve_format):
     """`input` in main memory."""
-    if type(input._array) is np.ndarray and memory_format is preserve_format:
+    if input.is_cpu and memory_format is preserve_format:
         return input
     return to(input, devices.cpu, memory_format=memory_format)
 

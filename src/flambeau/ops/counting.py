@@ -203,9 +203,7 @@ def _histc(input, bins, low, high):
     return xp.bincount(xp.minimum(at, bins - 1), minlength=bins).astype(input.dtype)
 
 
-@_histc.meta
-def _(input, bins, low, high):
-    return (bins,), input.dtype
+_histc.meta(lambda input, bins, low, high: ((bins,), input.dtype))
 
 
 def _extent(values):

@@ -1,6 +1,6 @@
 """Cross entropy: how surprised a model is by the class that was right. The loss of classifiers and language models.
 
-    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward (kernels/reductions/cross_entropy.py)
+    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward (kernels/templates/cross_entropy.py)
     nll_loss        of logarithms of probabilities that are there already: -x[target]
 
 Both take inputs (N, C), (C) or (N, C, d1, d2, ...) and targets (N), () or (N, d1, d2, ...) of class numbers. Classes may weigh differently: the mean
@@ -22,10 +22,10 @@ from flambeau.kernels.loops import joined, run
 from flambeau.kernels.loops.evaluate import evaluate
 from flambeau.kernels.loops.language import Loop, declare, extent, peak, pick, position, total
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions import cross_entropy as classes
 from flambeau.kernels.reductions import folding
-from flambeau.kernels.reductions.cross_entropy import flat_target
 from flambeau.kernels.reductions.reduce import dense
+from flambeau.kernels.templates import cross_entropy as classes
+from flambeau.kernels.templates.cross_entropy import flat_target
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.results import Kept
@@ -87,7 +87,7 @@ AT_ONCE = joined.declare(joined.Joined("mean_loss", LOSSES, SUMMARY, ("s0", "x1"
 def losses(x, target, ignore: int, smoothing: float, mean: bool):
     """(sum or mean of the losses (), room (N + 1, 3)) on the CPU. x (N, C), target (N) of int64, both contiguous. IndexError for a target that is no class.
 
-    The room is of float64 for that dtype, else of float32: see kernels/reductions/cross_entropy.py.
+    The room is of float64 for that dtype, else of float32: see kernels/templates/cross_entropy.py.
     """
     (n, c), view = x.shape, native.strided_view
     dtype = FLOAT64 if x.dtype == FLOAT64 else FLOAT32
@@ -246,7 +246,7 @@ def _node_name(
     return "ViewBackward0" if reduction == "none" and input.dim() != 4 else "NllLoss2DBackward0"
 
 
-@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name)
+@composite(name="nn.functional.cross_entropy", method=False, grad_name=_node_name, autocast="float32")
 def cross_entropy(
     input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean", label_smoothing=0.0
 ):  # fmt: skip
@@ -435,7 +435,7 @@ _nll_loss.quick_everywhere = True
 _nll_loss.straight = "zero"
 
 
-@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name)
+@composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name, autocast="float32")
 def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"):
     """-input[target]: the negative log likelihood, of logarithms of probabilities (log_softmax gives them) and class numbers."""
     reduction = chosen(reduction, size_average, reduce)

@@ -139,7 +139,7 @@ def _last_step(log_probs, targets, input_lengths, target_lengths, blank=0, reduc
     return "WhereBackward0" if zero_infinity and reduction == "none" and log_probs.dim() == 3 else None
 
 
-@composite(name="nn.functional.ctc_loss", method=False, grad_name=_last_step)
+@composite(name="nn.functional.ctc_loss", method=False, grad_name=_last_step, autocast="cpu float32")
 def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
     """-log of the probability that the moments spell the target. log_probs (T, N, C) or (T, C): logarithms of probabilities, as of log_softmax.
 

@@ -18,7 +18,7 @@ from flambeau.ops.views import whole
 def _declare(name: str, doc: str):
     """Declare cumsum or cumprod."""
 
-    @on_arrays(name=name, inplace=True, out="decides whole", doc=doc)
+    @on_arrays(name=name, inplace=True, out="decides whole", doc=doc, autocast="cuda float32 unless dtype")
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
 

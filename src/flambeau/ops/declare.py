@@ -55,6 +55,7 @@ class Op:
     overlap   where the tensor that the in-place form writes to must not lie. "whole" (of formulas): an operand may be all of it, but share no part of its
               memory; "apart": nor all of it. "repeats": elements of it may be one place (it is expanded); "repeats for numbers": if no operand is a
               tensor; "repeats warned": with a warning
+    autocast  what autocast does with it: see autocast.py. None: nothing, or, of what is made of others, what it does with these
     doc       its docstring, where one function is declared under several names
     """
 
@@ -69,7 +70,7 @@ class Op:
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
-        grad_name=None, shown=None, doc=None, overlap=None,
+        grad_name=None, shown=None, doc=None, overlap=None, autocast=None,
     ):  # fmt: skip
         self.forward = function
         self.name: str = name or function.__name__
@@ -85,6 +86,7 @@ class Op:
         self.aliases: tuple[str, ...] = tuple(aliases)
         self.grad_name: str | Callable[..., str | None] | None = grad_name
         self.overlap: str = overlap if overlap is not None else "whole" if self.kind == "pointwise" else ""
+        self.autocast: str | Callable[[str, dict], str | None] | None = autocast
         self.__doc__ = doc or function.__doc__
         self.__name__ = self.short
         code = function.__code__

@@ -20,7 +20,7 @@ from flambeau.ops.solvers import _solve, _solve_triangular
 NOT_POSITIVE = "The factorization could not be completed because the input is not positive-definite, as its leading minor of order {} is not positive-definite."
 
 
-@from_lapack("linalg_cholesky_ex", "N N, int32", square=True, public=False, returns="L info")
+@from_lapack("linalg_cholesky_ex", "N N, int32", square=True, public=False, returns="L info", autocast="cpu float32")
 def _cholesky(A, upper, check_errors=True):
     """(L, info), or with `upper` (L^H, info)."""
     xp = arrays.module_of(A)
@@ -45,19 +45,19 @@ def _cholesky_gradient(grads, L, upper):
 _cholesky.derivative(A=_cholesky_gradient)
 
 
-@composite(name="linalg.cholesky_ex", method=False, out="same")
+@composite(name="linalg.cholesky_ex", method=False, out="same", autocast="cpu float32")
 def cholesky_ex(A, *, upper=False, check_errors=False):
     """(L, info): no error for an A that is not positive definite, unless `check_errors`; info is the first block that is not, or 0."""
     return _cholesky(A, upper, check_errors)
 
 
-@composite(name="linalg.cholesky", method=False, out="same")
+@composite(name="linalg.cholesky", method=False, out="same", autocast="cpu float32")
 def linalg_cholesky(A, *, upper=False):
     """L, lower triangular, with L L^H = A for Hermitian positive definite A; with `upper` L^H. (..., N, N) -> (..., N, N)."""
     return _cholesky(A, upper).L
 
 
-@composite(out="same rows", grad_name="CholeskyBackward0")
+@composite(out="same rows", grad_name="CholeskyBackward0", autocast="cpu float32")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input; the older form of linalg.cholesky. (..., N, N) -> (..., N, N)."""
     warnings.warn("torch.cholesky is deprecated: use torch.linalg.cholesky", stacklevel=4)
@@ -69,7 +69,7 @@ def cholesky(input, upper=False):
 QR_SHAPES = {"reduced": "M K, K N", "complete": "M M, M N", "r": "0, K N"}
 
 
-@from_lapack("linalg.qr", lambda A, mode="reduced": QR_SHAPES.get(mode, "M K, K N"), returns="Q R")
+@from_lapack("linalg.qr", lambda A, mode="reduced": QR_SHAPES.get(mode, "M K, K N"), returns="Q R", autocast="cpu float32")
 def linalg_qr(A, mode="reduced"):
     """(Q, R) with A = Q R, Q with orthonormal columns, R upper triangular.
 
@@ -117,7 +117,7 @@ def _tall_qr_gradient(of_q, of_r, Q, R):
 linalg_qr.derivative(A=_qr_gradient)
 
 
-@composite(out=True, returns="Q R")
+@composite(out=True, returns="Q R", autocast="cpu float32")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
     warnings.warn("torch.qr is deprecated: use torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
@@ -128,13 +128,17 @@ def qr(input, some=True):
 
 
 @from_lapack(
-    "linalg_svd", lambda A, full_matrices: "M M, K real, N N" if full_matrices else "M K, K real, K N", public=False, returns="U S Vh"
+    "linalg_svd",
+    lambda A, full_matrices: "M M, K real, N N" if full_matrices else "M K, K real, K N",
+    public=False,
+    returns="U S Vh",
+    autocast="cpu float32",
 )
 def _svd(A, full_matrices):
     return tuple(matrices.svd(A, full_matrices))
 
 
-@composite(name="linalg.svd", method=False, out=True)
+@composite(name="linalg.svd", method=False, out=True, autocast="cpu float32")
 def linalg_svd(A, full_matrices=True, *, driver=None):
     """(U, S, Vh) with A = U diag(S) Vh, U and Vh^H with orthonormal columns, S descending.
 
@@ -200,25 +204,25 @@ def _check_phase(name: str, turn) -> None:
 _svd.derivative(A=_svd_gradient)
 
 
-@from_lapack("linalg_svdvals", "K real", public=False)
+@from_lapack("linalg_svdvals", "K real", public=False, autocast="cpu float32")
 def _singular_values(A):
     return matrices.svd(A, False, False)
 
 
-@composite(name="linalg.svdvals", method=False, out="same")
+@composite(name="linalg.svdvals", method=False, out="same", autocast="cpu float32")
 def svdvals(A, *, driver=None):
     """The singular values of A, in descending order. (..., M, N) -> (..., K)."""
     _check_driver(A, driver)
     return _svd(A, False).S if A.requires_grad else _singular_values(A)  # the derivative needs the vectors
 
 
-@composite(out=True, returns="U S V")
+@composite(out=True, returns="U S V", autocast="cpu float32")
 def svd(input, some=True, compute_uv=True):
     """(U, S, V) with input = U diag(S) V^H; the older form of linalg.svd. Without compute_uv, U and V are zeros."""
     if compute_uv:
         u, s, vh = _svd(input, not some)
         return u, s, adjoint(vh)
-    check_matrices("linalg.svd", input._array)
+    check_matrices("linalg.svd", input)
     *batch, m, n = input.shape
     return input.new_zeros((*batch, m, m)), svdvals(input), input.new_zeros((*batch, n, n))
 
@@ -226,7 +230,7 @@ def svd(input, some=True, compute_uv=True):
 # -- eigenvalues: A V = V diag(L) ------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.eigh", "N real, N N", square=True, out="same", returns="eigenvalues eigenvectors")
+@from_lapack("linalg.eigh", "N real, N N", square=True, out="same", returns="eigenvalues eigenvectors", autocast="cpu float32")
 def eigh(A, UPLO="L"):
     """(eigenvalues, eigenvectors) of Hermitian matrices: A = V diag(L) V^H, L real and ascending. UPLO: which triangle of A is read."""
     return tuple(matrices.eigh(A, _triangle(UPLO)))
@@ -257,18 +261,18 @@ def _eigh_gradient(grads, eigenvalues, eigenvectors):
 eigh.derivative(A=_eigh_gradient)
 
 
-@from_lapack("linalg_eigvalsh", "N real", square=True, public=False)
+@from_lapack("linalg_eigvalsh", "N real", square=True, public=False, autocast="cpu float32")
 def _eigvalsh(A, UPLO):
     return matrices.eigh(A, _triangle(UPLO), False)
 
 
-@composite(name="linalg.eigvalsh", method=False, out="same")
+@composite(name="linalg.eigvalsh", method=False, out="same", autocast="cpu float32")
 def eigvalsh(A, UPLO="L"):
     """The eigenvalues of Hermitian matrices, real and ascending. (..., N, N) -> (..., N)."""
     return eigh(A, UPLO).eigenvalues if A.requires_grad else _eigvalsh(A, UPLO)
 
 
-@from_lapack("linalg.eig", "N complex, N N complex", square=True, returns="eigenvalues eigenvectors")
+@from_lapack("linalg.eig", "N complex, N N complex", square=True, returns="eigenvalues eigenvectors", autocast="cpu float32")
 def eig(A):
     """(eigenvalues, eigenvectors) of square matrices: A V = V diag(L), both complex, in no particular order, each vector of length 1.
 
@@ -304,12 +308,12 @@ def _eig_gradient(grads, eigenvalues, eigenvectors):
 eig.derivative(A=_eig_gradient)
 
 
-@from_lapack("linalg_eigvals", "N complex", square=True, public=False)
+@from_lapack("linalg_eigvals", "N complex", square=True, public=False, autocast="cpu float32")
 def _eigvals(A):
     return _eig("linalg.eigvals", A, False)
 
 
-@composite(name="linalg.eigvals", method=False, out="cast as eigenvalues")
+@composite(name="linalg.eigvals", method=False, out="cast as eigenvalues", autocast="cpu float32")
 def eigvals(A):
     """The complex eigenvalues of square matrices, in no particular order. (..., N, N) -> (..., N)."""
     return eig(A).eigenvalues if A.requires_grad else _eigvals(A)

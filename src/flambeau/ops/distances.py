@@ -78,15 +78,13 @@ _cdist.derivative(
 )
 
 
-@_cdist.meta
-def _(x1, x2, p, by_product):
-    return _pairs_shape(x1, x2), x1.dtype
+_cdist.meta(lambda x1, x2, p, by_product: (_pairs_shape(x1, x2), x1.dtype))
 
 
 MODES = {"use_mm_for_euclid_dist_if_necessary": None, "use_mm_for_euclid_dist": True, "donot_use_mm_for_euclid_dist": False}
 
 
-@composite(method=False)
+@composite(method=False, autocast="float32")
 def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     """The p-distance of every point of x1 to every point of x2. (..., P, M), (..., R, M) -> (..., P, R), batches broadcast."""
     if compute_mode not in MODES:
@@ -110,7 +108,7 @@ def cdist(x1, x2, p=2.0, compute_mode="use_mm_for_euclid_dist_if_necessary"):
     return _cdist(x1, x2, float(p), by_product and p == 2)
 
 
-@composite(method=False, aliases=("nn.functional.pdist",), grad_name="PdistBackward0")
+@composite(method=False, aliases=("nn.functional.pdist",), grad_name="PdistBackward0", autocast="cuda float32")
 def pdist(input, p=2.0):
     """The p-distances of all pairs of rows: of 0 to 1, 2, ..., then of 1 to 2, 3, ... (N, M) -> (N (N - 1) / 2)."""
     if input.dim() != 2:

@@ -15,8 +15,8 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language.pointwise import Pointwise
+from flambeau.kernels.random.drawing import fill, source
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.sampling import fill, source
 
 ALPHA = 1.7580993408473766  # -SELU_ALPHA * SELU_SCALE, the limit of SELU, is -ALPHA
 

@@ -25,7 +25,7 @@ Label = int  # 0 to 51: a letter; negative: a dimension an ellipsis stands for, 
 ELLIPSIS = None  # in a list of labels as it was read
 
 
-@composite(method=False)
+@composite(method=False, autocast="cuda half")
 def einsum(*args):
     """Multiply tensors and sum over dimensions, by an equation such as "ij,jk->ik" (see the top of this file for its forms).
 
@@ -33,7 +33,7 @@ def einsum(*args):
     A dimension of size 1 broadcasts. A label repeated within one operand is a diagonal.
     """
     operands, inputs, output = _read(args)
-    return _follow(_plan(inputs, output, tuple([tuple(t._array.shape) for t in operands])), operands)
+    return _follow(_plan(inputs, output, tuple([tuple(t.shape) for t in operands])), operands)
 
 
 # -- carrying out a plan ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from flambeau.ops.searching import searchsorted
 MODES = ("sum", "mean", "max")
 
 
-@composite(method=False)
+@composite(method=False, autocast="given")
 def embedding_bag(
     weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False,
     padding_idx=None,
@@ -154,7 +154,7 @@ def _check_offsets(indices, offsets, include_last_offset: bool) -> None:
         raise RuntimeError(f"offsets[-1] can not be greater than the length of input, {indices.shape[0]}, found {last}")
 
 
-@composite(name="nn.functional.embedding_bag", method=False, grad_name="EmbeddingBagBackward0")
+@composite(name="nn.functional.embedding_bag", method=False, grad_name="EmbeddingBagBackward0", autocast="given")
 def functional_embedding_bag(
     input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode="mean", sparse=False,
     per_sample_weights=None, include_last_offset=False, padding_idx=None,

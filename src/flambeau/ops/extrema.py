@@ -106,11 +106,11 @@ def _declare(kind: str) -> None:
         if other is not None:
             return OPS[f"{kind}imum"](input, other)
         if dim is not ALL:
-            check_ordered(kind, input._array, RuntimeError)
+            check_ordered(kind, input, RuntimeError)
             return along(input, whole(dim), keepdim is not ALL and keepdim)
         if keepdim is not ALL:
             raise TypeError(f"{kind}(): keepdim needs dim: use a{kind}(keepdim=True) to keep all dimensions")
-        check_ordered(kind, input._array)
+        check_ordered(kind, input)
         return of_all(input)
 
     three_forms.usually(of_all, lambda array: folded(array) if array.size else NotImplemented)
@@ -170,9 +170,7 @@ WITHOUT_ORDER = ("complex64", "complex128", "uint16", "uint32", "uint64")  # the
 
 def check_ordered(name: str, array, error: type[Exception] = NotImplementedError) -> None:
     """Complex numbers have no order."""
-    if array.dtype.char in "fdl":  # the most common ones
-        return
-    found = dtypes.OF_NUMPY[array.dtype].name
+    found = dtypes.of_array(array).name
     if found in WITHOUT_ORDER:
         what = "complex input" if found.startswith("complex") else found
         raise error(f'{name}(): does not support {what}: "{name}" not implemented for {found}')
@@ -180,7 +178,7 @@ def check_ordered(name: str, array, error: type[Exception] = NotImplementedError
 
 def check_not_empty(name: str, array, dims, named: bool) -> None:
     """Nothing has no largest element. IndexError if the dimension was named, RuntimeError if all elements were meant."""
-    if not named and not array.size:
+    if not named and 0 in array.shape:
         raise RuntimeError(f"{name}(): Expected reduction dim to be specified, as nothing is in shape {tuple(array.shape)}")
     for d in dims if named else ():
         if array.shape[d] == 0:
@@ -189,8 +187,7 @@ def check_not_empty(name: str, array, dims, named: bool) -> None:
 
 def _checked_dims(name: str, input, dim) -> tuple[int, ...]:
     """The dimensions to go over, of a tensor that has an extremum over them."""
-    array = input._array
-    check_ordered(name, array)
-    dims = dims_of(dim, array.ndim)
-    check_not_empty(name, array, dims, named=dim is not None and dim != () and dim != [])
+    check_ordered(name, input)
+    dims = dims_of(dim, input.dim())
+    check_not_empty(name, input, dims, named=dim is not None and dim != () and dim != [])
     return dims

@@ -34,7 +34,7 @@ _fake_quantize.meta(lambda input, **_: [specs.like(input), (input.shape, "bool",
 _fake_quantize.derivative(input=lambda grads, results: grads[0] * results[1])
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu float32")
 def fake_quantize_per_tensor_affine(input, scale, zero_point, quant_min, quant_max):
     """y for all elements alike. scale and zero_point are numbers, or tensors of one element."""
     _check("fake_quantize_per_tensor_affine", input, quant_min, quant_max)

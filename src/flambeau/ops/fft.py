@@ -258,7 +258,8 @@ def _declare(short: str, kind, forward: bool, doc: str) -> None:
     for ending, function, over in (("", one, ""), ("2", two, " Over two dimensions."), ("n", several, " Over several dimensions.")):
         function.__doc__ = doc + over
         rows = ending or short != "ihfft"  # which alone lays out= out as it does a new result
-        composite(name=f"fft.{short}{ending}", method=False, out="cast rows" if rows else True)(function)
+        autocast = None if ending and short in ("hfft", "ihfft") else "cpu float32"
+        composite(name=f"fft.{short}{ending}", method=False, out="cast rows" if rows else True, autocast=autocast)(function)
 
 
 for _short, (_kind, _forward, _doc) in TRANSFORMS.items():

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
+from flambeau.dtypes import Constant
 from flambeau.kernels import layout
-
-
-class Constant:
-    """One of a few values of PyTorch's that have nothing but a name. It is copied and pickled as the global of that name."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self):
-        return self.name
 
 
 class memory_format(Constant):

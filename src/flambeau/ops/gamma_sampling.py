@@ -13,9 +13,9 @@ from __future__ import annotations
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.random import rejection
+from flambeau.kernels.random.drawing import room, source
 from flambeau.ops import specs
 from flambeau.ops.declare import OPS, composite, no_derivative, on_arrays
-from flambeau.ops.sampling import source
 
 STEPS = (-2, -1, 1, 2)
 WEIGHTS = (1 / 12, -8 / 12, 8 / 12, -1 / 12)  # of a first derivative by differences
@@ -30,9 +30,7 @@ def standard_gamma(input, generator=None):
 
 
 def _drawn(shape, generator):
-    device = arrays.device_of(shape)
-    room = rejection if device.type == "cpu" else arrays.cuda()
-    return room.gamma(source(generator, device), shape)
+    return room(shape, rejection).gamma(source(generator, arrays.device_of(shape)), shape)
 
 
 def _tiny(array) -> float:

@@ -29,7 +29,7 @@ def _node_name(input, *rest, **named) -> str:
     return f"GridSampler{input.dim() - 2}DBackward0"
 
 
-@composite(name="nn.functional.grid_sample", method=False, grad_name=_node_name)
+@composite(name="nn.functional.grid_sample", method=False, grad_name=_node_name, autocast="cpu float32, cuda widest")
 def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
     """The values of `input` at the points of `grid`. (N, C, H, W), (N, h, w, 2) -> (N, C, h, w); with volumes one dimension more.
 
@@ -47,19 +47,19 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     return _sampled(input, grid, mode, padding_mode, bool(align_corners))
 
 
-@composite(method=False, grad_name=_node_name)
+@composite(method=False, grad_name=_node_name, autocast="cpu float32, cuda widest")
 def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
     """grid_sample with its modes given by number."""
     return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
 
 
-@composite(method=False, grad_name=_node_name)
+@composite(method=False, grad_name=_node_name, autocast="cpu float32")
 def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
     """grid_sample of images with its modes given by number."""
     return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
 
 
-@composite(method=False, grad_name=_node_name)
+@composite(method=False, grad_name=_node_name, autocast="cpu float32")
 def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
     """grid_sample of volumes with its modes given by number."""
     return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)

@@ -17,7 +17,7 @@ from flambeau.ops.matrix import adjoint, check_float, check_matrices, check_same
 from flambeau.ops.solvers import _solve_triangular, stored_by_columns
 
 
-@from_lapack("geqrf", "M N, K", method=True, returns="a tau", integers=NotImplementedError)
+@from_lapack("geqrf", "M N, K", method=True, returns="a tau", integers=NotImplementedError, autocast="cpu float32")
 def geqrf(input):
     """(a, tau): R on and above the diagonal of a, the vectors of the reflections that make up Q below it. (..., M, N), (..., K)."""
     return matrices.qr_packed(input)
@@ -34,8 +34,8 @@ def _block_reflector(vectors, tau):
 
 
 def _check_reflections(name: str, input, tau) -> None:
-    check_matrices(name, input._array, "input")
-    check_float(name, input._array)
+    check_matrices(name, input, "input")
+    check_float(name, input)
     if tau.dtype is not input.dtype:
         raise RuntimeError(
             f"{name}: tau dtype {dtypes.in_messages(tau.dtype)} does not match input dtype {dtypes.in_messages(input.dtype)}"
@@ -48,11 +48,11 @@ def _check_reflections(name: str, input, tau) -> None:
         raise RuntimeError(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1], found {n} and {tau.shape[-1]}")
 
 
-@composite(method=False, out=True, name="linalg.householder_product", grad_name="LinalgHouseholderProductBackward0")
+@composite(method=False, out=True, name="linalg.householder_product", grad_name="LinalgHouseholderProductBackward0", autocast="cpu float32")
 def householder_product(A, tau):
     """The first N columns of H_1 H_2 ... H_K. A (..., M, N), tau (..., K) -> (..., M, N)."""
     name = "torch.linalg.householder_product"
-    check_matrices(name, A._array, "input")
+    check_matrices(name, A, "input")
     m, n = A.shape[-2:]
     if m < n:
         raise RuntimeError(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1], found {m} and {n}")
@@ -61,18 +61,18 @@ def householder_product(A, tau):
     return stored_by_columns(identity_like(A, m).narrow(1, 0, n) - v @ (t @ adjoint(v.narrow(-2, 0, n))))
 
 
-@composite(out=True)
+@composite(out=True, autocast="cpu float32")
 def orgqr(input, input2):
     """The older name of linalg.householder_product."""
     return householder_product(input, input2)
 
 
-@composite(out=True, grad_name="OrmqrBackward0")
+@composite(out=True, grad_name="OrmqrBackward0", autocast="cpu float32")
 def ormqr(input, tau, other, left=True, transpose=False):
     """Q other (other Q if not `left`; Q^H instead of Q with `transpose`) for the whole Q = H_1 ... H_K, which is never formed."""
     name = "torch.ormqr"
-    check_matrices(name, input._array, "input")
-    check_matrices(name, other._array, "other")
+    check_matrices(name, input, "input")
+    check_matrices(name, other, "other")
     _check_reflections(name, input, tau)
     check_same_dtype(name, input, other, "input and other")
     side = -2 if left else -1

@@ -147,7 +147,7 @@ _index_put.derivative(
 )
 
 
-@choice(inplace=True)
+@choice(inplace=True, autocast="cuda widest")
 def index_put(input, indices, values, accumulate=False):
     """`input` with `values` at the places that a tuple of index tensors names, or added to what is there.
 

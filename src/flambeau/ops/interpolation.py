@@ -254,7 +254,12 @@ def _node_name(
     return f"Upsample{NODES[mode]}{input.dim() - 2}D{'Aa' * bool(antialias)}Backward0" if mode in NODES else None
 
 
-@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, settled=True)
+def _autocast(device: str, given: dict) -> str | None:
+    """CUDA's, except averaging over areas, which is a pooling."""
+    return "float32" if device == "cuda" and given.get("mode", "nearest") != "area" else None
+
+
+@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, settled=True, autocast=_autocast)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 
@@ -274,7 +279,7 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
         raise RuntimeError(f"interpolate: a result of size {sizes} is larger than any memory")
     _check_dtype(input, mode)
     if mode.startswith("nearest"):
-        return _picked(input, (mode, tuple(input._array.shape[2:]), tuple(sizes), tuple(scales)))
+        return _picked(input, (mode, tuple(input.shape[2:]), tuple(sizes), tuple(scales)))
     half, kind = input.is_floating_point() and input.dtype.itemsize == 2, "cubic" if mode == "bicubic" else mode
     wide = input.float() if half else input
     kind = f"smooth {kind}" if antialias else kind

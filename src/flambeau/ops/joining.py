@@ -99,11 +99,11 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True)
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True, autocast="cpu widest")
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
-    shapes = [t._array.shape for t in tensors]
+    shapes = [tuple(t.shape) for t in tensors]
     if () in shapes:
         raise RuntimeError(f"zero-dimensional tensor (at position {shapes.index(())}) cannot be concatenated. Try torch.stack")
     if (0,) in shapes:
@@ -123,8 +123,8 @@ def _without_empty(tensors) -> tuple[list, list]:
     common = tensors[0].dtype
     for t in tensors:
         common = promote_types(common, t.dtype)
-    real = [t for t in tensors if t._array.shape != (0,)] or tensors
-    return [t.to(common) for t in real], [t._array.shape for t in real]
+    real = [t for t in tensors if t.shape != (0,)] or tensors
+    return [t.to(common) for t in real], [tuple(t.shape) for t in real]
 
 
 @on_arrays(promote=("tensors",))
@@ -184,19 +184,17 @@ def _stack_as(tensors, dim, shape, strides):
     return found
 
 
-@_stack_as.meta
-def _(tensors, dim, shape, strides):
-    return shape, tensors[0].dtype, strides
+_stack_as.meta(lambda tensors, dim, shape, strides: (shape, tensors[0].dtype, strides))
 
 
-@composite(method=False, out="cast or TypeError apart rows", settled=True)
+@composite(method=False, out="cast or TypeError apart rows", settled=True, autocast="cpu widest")
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)
-    shape = tensors[0]._array.shape
+    shape = tuple(tensors[0].shape)
     dim = layout.wrap_dim(whole(dim), len(shape) + 1)
     for i, t in enumerate(tensors):
-        if t._array.shape != shape:
+        if t.shape != shape:
             raise RuntimeError(f"stack expects each tensor to have one shape, found {[*shape]} first and {[*t.shape]} at number {i}")
     return _stack(tensors, dim)
 
@@ -284,7 +282,7 @@ def as_strided_scatter(input, src, size, stride, storage_offset=None):
         raise RuntimeError("as_strided_scatter has a derivative for contiguous inputs only. Try .contiguous()")
     size, stride = sizes_of((tuple(size),)), sizes_of((tuple(stride),))
     offset = 0 if storage_offset is None else whole(storage_offset)
-    shape, strides = arrays.view_of(input._array)
+    shape, strides = tuple(input.shape), input.stride()
     dense = layout.is_non_overlapping_and_dense(shape, strides)
     layout.check_as_strided(size, stride, offset, layout.storage_extent(shape, strides if dense else layout.contiguous_strides(shape)))
     return _as_strided_scatter(input, src, (size, stride, offset))

@@ -95,7 +95,7 @@ def logdet(input):
 # -- rank and condition ----------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.matrix_rank", "int64", differentiable=False)
+@from_lapack("linalg.matrix_rank", "int64", differentiable=False, autocast="cpu float32")
 def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     """The number of singular values above max(atol, rtol * the largest). (..., M, N) -> (...)."""
     if hermitian:
@@ -108,10 +108,10 @@ def matrix_rank(A, tol=None, hermitian=False, *, atol=None, rtol=None):
     return (values > cutoff("linalg.matrix_rank", A, values, atol, rtol)).sum(-1)
 
 
-@composite(name="linalg.cond", method=False, out=True)
+@composite(name="linalg.cond", method=False, out=True, autocast="cpu float32")
 def cond(A, p=None):
     """How much A can magnify a relative error: |A| |A^-1| in the matrix norm p, by default 2. (..., M, N) -> (...). Singular: inf."""
-    check_matrices("linalg.cond", A._array)
+    check_matrices("linalg.cond", A)
     if p is None or p in (2, -2):
         values = svdvals(A)
         if not values.shape[-1]:
@@ -120,7 +120,7 @@ def cond(A, p=None):
         return smallest / largest if p == -2 else largest / smallest
     if p not in ("fro", "nuc", 1, -1, inf, -inf):
         raise RuntimeError(f"linalg.cond got an invalid norm type: {p}")
-    check_square(f"linalg.cond({p!r})", A._array)
+    check_square(f"linalg.cond({p!r})", A)
     if p == "nuc":
         values = svdvals(A)
         return values.sum(-1) * (1 / values).sum(-1)
@@ -137,7 +137,7 @@ def cond(A, p=None):
 @composite(name="linalg.matrix_power", method=False, out="cast rows")
 def linalg_matrix_power(A, n):
     """A multiplied n times by itself, by repeated squaring; of the inverse if n is negative. (..., N, N) -> (..., N, N)."""
-    check_square("linalg.matrix_power", A._array)
+    check_square("linalg.matrix_power", A)
     n = whole(n)
     if n == 0:
         return A.contiguous().clone().copy_(identity_like(A))  # a result of A as any other power: its gradient is zero
@@ -229,7 +229,7 @@ def matrix_exp(input):
 # -- products of many ------------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.multi_dot", method=False, out="same")
+@composite(name="linalg.multi_dot", method=False, out="same", autocast="cuda half")
 def multi_dot(tensors):
     """The product of two or more matrices, in the order that takes the fewest multiplications. The first and last may be vectors."""
     tensors = list(tensors)
@@ -279,7 +279,7 @@ def _multiplied(tensors):
     return product(0, n - 1)
 
 
-@composite(method=False)
+@composite(method=False, autocast="cuda half")
 def chain_matmul(*matrices, out=None):
     """The product of matrices, in the best order; the older form of linalg.multi_dot."""
     warnings.warn("torch.chain_matmul is deprecated in favor of torch.linalg.multi_dot, which takes a list", stacklevel=3)
@@ -298,7 +298,7 @@ def chain_matmul(*matrices, out=None):
 # -- small ones ------------------------------------------------------------------------------------------------------------
 
 
-@composite(grad_name="TraceBackward0")
+@composite(grad_name="TraceBackward0", autocast="cpu float32, cuda given")
 def trace(input):
     """The sum of the diagonal of a matrix. (M, N) -> ()."""
     if input.dim() != 2:

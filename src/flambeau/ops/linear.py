@@ -14,7 +14,7 @@ from flambeau.ops.matrix import conj
 from flambeau.ops.products import _check_dtypes, mm
 
 
-@on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0")
+@on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0", autocast="half")
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
     shape = _check(input, weight, bias)
@@ -128,9 +128,7 @@ linear.quick_derivative(input=_quick_input_gradient, weight=_quick_weight_gradie
 linear.quick_everywhere = True
 
 
-@linear.meta
-def _(input, weight, bias=None):
-    return _check(input, weight, bias), input.dtype
+linear.meta(lambda input, weight, bias=None: (_check(input, weight, bias), input.dtype))
 
 
 def _at_once(input, weight, bias):
@@ -141,7 +139,7 @@ def _at_once(input, weight, bias):
 linear.usually(linear, _at_once, tensors=3)
 
 
-@composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",))
+@composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",), autocast="cpu given, cuda widest")
 def bilinear(input1, input2, weight, bias=None):
     """y_o = x₁ᵀ A_o x₂ + b_o. input1 (*, m), input2 (*, n), weight (out, m, n), bias (out,) -> (*, out)."""
     if input1.ndim != input2.ndim or input1.shape[:-1] != input2.shape[:-1]:

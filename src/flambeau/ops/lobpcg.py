@@ -45,7 +45,7 @@ def lobpcg(
     n = (k if X is None else X.shape[-1]) if n is None else n
     if size < 3 * n:
         raise ValueError(f"LOBPCG needs at least 3 x as many rows of A (={size}) as requested eigenpairs (={n}). Try linalg.eigh")
-    tol = float(np.finfo(A._array.dtype).eps) ** 0.5 if tol is None else tol
+    tol = float(np.finfo(A.dtype.numpy).eps) ** 0.5 if tol is None else tol
     sign = 1 if largest is None or largest else -1
     start = A.new_empty((*A.shape[:-1], n)).normal_() if X is None else X
     batch = tuple(A.shape[:-2])
@@ -124,7 +124,7 @@ def _best(A, B, S, n: int, sign: int):
     lengths = vector_norm(S, 2, 0)
     S = S / lengths.masked_fill(lengths == 0, 1)  # residuals are short when they are nearly there, and must not be cut off below for that
     gram, turn = eigh(S.mT @ _times(B, S))
-    cut = gram.amax().item() * gram.shape[0] * float(np.finfo(gram._array.dtype).eps)
+    cut = gram.amax().item() * gram.shape[0] * float(np.finfo(gram.dtype.numpy).eps)
     kept = int((gram > cut).sum().item())  # columns of S that depend on each other are left out
     basis = turn.narrow(1, gram.shape[0] - kept, kept) / gram.narrow(0, gram.shape[0] - kept, kept).sqrt()
     within = S @ basis

@@ -32,7 +32,7 @@ def reduced(loss, reduction: str):
 
 def warn_of_broadcasting(input, target) -> None:
     """A target of another shape than the input is a mistake more often than not: (N) against (N, 1) makes N x N differences."""
-    if input._array.shape != target._array.shape:
+    if input.shape != target.shape:
         errors.warn(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}): one is broadcast against the other, and "
             "the loss is seldom what was meant. Please ensure they have the same size. Try target.view_as(input)"

@@ -41,7 +41,7 @@ _mse_loss.derivative(
 )
 
 
-@functional(name="nn.functional.mse_loss", grad_name="MseLossBackward0")
+@functional(name="nn.functional.mse_loss", grad_name="MseLossBackward0", autocast="float32")
 def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """(input - target)^2, the mean squared error. With weights, the mean is sum(weight * error) / sum(weight)."""
     reduction = chosen(reduction, size_average, reduce)
@@ -50,7 +50,7 @@ def mse_loss(input, target, size_average=None, reduce=None, reduction="mean", we
     return reduced(loss, reduction) if weight is None else _weighted(loss, input, weight, reduction)
 
 
-@functional(name="nn.functional.l1_loss")
+@functional(name="nn.functional.l1_loss", autocast="float32")
 def l1_loss(input, target, size_average=None, reduce=None, reduction="mean", weight=None):
     """|input - target|, the mean absolute error. With weights, the mean is sum(weight * error) / sum(weight)."""
     reduction = chosen(reduction, size_average, reduce)
@@ -66,7 +66,7 @@ def _smooth_l1_loss(input, target, beta=1.0):
     return e.where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta)
 
 
-@functional(name="nn.functional.smooth_l1_loss", grad_name="SmoothL1LossBackward0")
+@functional(name="nn.functional.smooth_l1_loss", grad_name="SmoothL1LossBackward0", autocast="float32")
 def smooth_l1_loss(input, target, size_average=None, reduce=None, reduction="mean", beta=1.0):
     """(x - y)^2 / (2 beta) where |x - y| < beta, |x - y| - beta / 2 elsewhere."""
     reduction = chosen(reduction, size_average, reduce)
@@ -85,7 +85,7 @@ def _huber_loss(input, target, delta=1.0):
     return e.where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
 
 
-@functional(name="nn.functional.huber_loss", grad_name="HuberLossBackward0")
+@functional(name="nn.functional.huber_loss", grad_name="HuberLossBackward0", autocast="float32")
 def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
     """(x - y)^2 / 2 where |x - y| <= delta, delta (|x - y| - delta / 2) elsewhere. Weights do not change what the mean divides by."""
     reduction = chosen(reduction)
@@ -102,7 +102,7 @@ def huber_loss(input, target, reduction="mean", delta=1.0, weight=None):
 def _check_pair(name: str, input, target) -> None:
     check_tensor(name, "input", input)
     check_tensor(name, "target", target)
-    if input._array.shape != target._array.shape:
+    if input.shape != target.shape:
         warn_of_broadcasting(input, target)
 
 
@@ -133,7 +133,7 @@ _binary_cross_entropy.derivative(
 )
 
 
-@functional(name="nn.functional.binary_cross_entropy", grad_name="BinaryCrossEntropyBackward0")
+@functional(name="nn.functional.binary_cross_entropy", grad_name="BinaryCrossEntropyBackward0", autocast="cpu float32, cuda refused")
 def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
     """-weight * (y log(x) + (1 - y) log(1 - x)), x and y being probabilities. Same shapes; the weight broadcasts."""
     reduction = chosen(reduction, size_average, reduce)
@@ -173,7 +173,7 @@ _bce_with_logits.derivative(
 )
 
 
-@functional(name="nn.functional.binary_cross_entropy_with_logits", grad_name="BinaryCrossEntropyWithLogitsBackward0")
+@functional(name="nn.functional.binary_cross_entropy_with_logits", grad_name="BinaryCrossEntropyWithLogitsBackward0", autocast="float32")
 def binary_cross_entropy_with_logits(
     input, target, weight=None, size_average=None, reduce=None, reduction="mean", pos_weight=None
 ):  # fmt: skip
@@ -181,7 +181,7 @@ def binary_cross_entropy_with_logits(
     reduction = chosen(reduction, size_average, reduce)
     check_tensor("binary_cross_entropy_with_logits", "input", input)
     check_tensor("binary_cross_entropy_with_logits", "target", target)
-    if input._array.shape != target._array.shape:
+    if input.shape != target.shape:
         check_same_shape("binary_cross_entropy_with_logits", input, target)
     if not target.dtype.is_floating_point:
         raise RuntimeError(
@@ -198,7 +198,7 @@ def binary_cross_entropy_with_logits(
     return reduced(loss if weight is None else loss * weight, reduction)
 
 
-@functional(name="nn.functional.kl_div")
+@functional(name="nn.functional.kl_div", autocast="float32")
 def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_target=False):
     """y (log(y) - x): how far the distribution exp(x) is from y. With `log_target`, y is given as its logarithm.
 
@@ -222,7 +222,7 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
 # -- likelihoods -------------------------------------------------------------------------------------------------------------
 
 
-@functional(name="nn.functional.poisson_nll_loss")
+@functional(name="nn.functional.poisson_nll_loss", autocast="float32")
 def poisson_nll_loss(
     input, target, log_input=True, full=False, size_average=None, eps=1e-8, reduce=None, reduction="mean"
 ):  # fmt: skip
@@ -279,7 +279,7 @@ _soft_margin_loss.derivative(
 )
 
 
-@functional(name="nn.functional.soft_margin_loss", grad_name="SoftMarginLossBackward0")
+@functional(name="nn.functional.soft_margin_loss", grad_name="SoftMarginLossBackward0", autocast="float32")
 def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """log(1 + exp(-x y)) for targets y of 1 and -1. The target broadcasts to the shape of the input."""
     reduction = chosen(reduction, size_average, reduce)
@@ -294,7 +294,7 @@ def soft_margin_loss(input, target, size_average=None, reduce=None, reduction="m
     return reduced(_soft_margin_loss(input, target), reduction)
 
 
-@functional(name="nn.functional.hinge_embedding_loss")
+@functional(name="nn.functional.hinge_embedding_loss", autocast="float32")
 def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=None, reduction="mean"):
     """x where the target is 1, max(0, margin - x) where it is -1."""
     reduction = chosen(reduction, size_average, reduce)
@@ -302,7 +302,7 @@ def hinge_embedding_loss(input, target, margin=1.0, size_average=None, reduce=No
     return reduced(far + where(target != -1, input, 0), reduction)
 
 
-@functional(name="nn.functional.margin_ranking_loss")
+@functional(name="nn.functional.margin_ranking_loss", autocast="float32")
 def margin_ranking_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """max(0, margin - y (x1 - x2)): y = 1 says that x1 should rank higher, y = -1 that x2 should."""
     reduction = chosen(reduction, size_average, reduce)

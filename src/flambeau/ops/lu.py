@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops import specs
@@ -142,8 +143,8 @@ def _check_pivots(name: str, size, most: int, not_less: str, not_more: str) -> N
 @composite(method=False, out=True, returns="P L U")
 def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     """(P, L, U) from what lu_factor packed. What is not unpacked is empty."""
-    check_matrices("lu_unpack", LU_data._array, "LU_data")
-    if unpack_pivots and str(LU_pivots._array.dtype) != "int32":
+    check_matrices("lu_unpack", LU_data, "LU_data")
+    if unpack_pivots and LU_pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"torch.lu_unpack: LU_pivots must have torch.int32 dtype, as lu_factor gives them, found {LU_pivots.dtype}")
     m, n = LU_data.shape[-2:]
     k = min(m, n)
@@ -157,7 +158,7 @@ def lu_unpack(LU_data, LU_pivots, unpack_data=True, unpack_pivots=True):
     return P, L, U
 
 
-@composite(name="linalg.lu_solve", method=False, out=True, grad_name="LinalgLuSolveBackward0")
+@composite(name="linalg.lu_solve", method=False, out=True, grad_name="LinalgLuSolveBackward0", autocast="cpu given")
 def linalg_lu_solve(LU, pivots, B, *, left=True, adjoint=False):
     """X with A X = B (X A = B if not `left`; A^H instead of A with `adjoint`), given the LU factors of A. (..., N, K) -> (..., N, K)."""
     _check_lu_solve("linalg.lu_solve", LU, pivots, B, left)
@@ -181,17 +182,17 @@ def _lu_apply(P, L, U, B, turned: bool):
 
 
 def _check_lu_solve(name: str, LU, pivots, B, left: bool) -> None:
-    if str(pivots._array.dtype) != "int32":
+    if pivots.dtype is not dtypes.int32:
         raise RuntimeError(f"{name}: pivots must be of torch.int32, found {pivots.dtype}")
-    check_float(name, LU._array)
-    check_system(name, LU._array, B._array, left, "LU and B")
+    check_float(name, LU)
+    check_system(name, LU, B, left, "LU and B")
     if pivots.shape[-1] != LU.shape[-1]:
         raise RuntimeError(f"{name}: there must be one pivot for each row of a matrix, found {pivots.shape[-1]}")
     if tuple(pivots.shape[:-1]) != tuple(LU.shape[:-2]):
         raise RuntimeError(f"{name}: pivots must have the shape of LU without its columns, {LU.shape[:-1]}, found {pivots.shape}")
 
 
-@composite(out=True)
+@composite(out=True, autocast="cpu float32")
 def lu_solve(input, LU_data, LU_pivots):
     """X with A X = input, given the LU factors of A; the older form of linalg.lu_solve."""
     return linalg_lu_solve(LU_data, LU_pivots, input)

@@ -20,7 +20,7 @@ functional = functools.partial(composite, method=False)
 # -- scores of classes -------------------------------------------------------------------------------------------------------
 
 
-@functional(name="nn.functional.multi_margin_loss", grad_name="MultiMarginLossBackward0")
+@functional(name="nn.functional.multi_margin_loss", grad_name="MultiMarginLossBackward0", autocast="float32")
 def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=None, reduce=None, reduction="mean"):
     """sum over the wrong classes of max(0, margin - x[target] + x)^p, divided by the number of classes; weighed by weight[target].
 
@@ -53,7 +53,7 @@ def multi_margin_loss(input, target, p=1, margin=1.0, weight=None, size_average=
     return reduced(_unsafe_view(loss, tuple(target.shape)) if reduction == "none" else loss, reduction)
 
 
-@functional(name="nn.functional.multilabel_margin_loss", grad_name="MultilabelMarginLossBackward0")
+@functional(name="nn.functional.multilabel_margin_loss", grad_name="MultilabelMarginLossBackward0", autocast="float32")
 def multilabel_margin_loss(input, target, size_average=None, reduce=None, reduction="mean"):
     """sum over pairs of a right class i and a wrong one j of max(0, 1 - x[i] + x[j]), divided by the number of classes.
 
@@ -116,7 +116,7 @@ def multilabel_soft_margin_loss(input, target, weight=None, size_average=None, r
 # -- embeddings --------------------------------------------------------------------------------------------------------------
 
 
-@functional(name="nn.functional.cosine_embedding_loss")
+@functional(name="nn.functional.cosine_embedding_loss", autocast="float32")
 def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, reduce=None, reduction="mean"):
     """1 - cos(x1, x2) where the target is 1, max(0, cos(x1, x2) - margin) where it is -1. (N, D), (N, D), (N) or (D), (D), ()."""
     reduction = chosen(reduction, size_average, reduce)
@@ -138,7 +138,7 @@ def cosine_embedding_loss(input1, input2, target, margin=0, size_average=None, r
     return reduced(near + far, reduction)
 
 
-@functional(name="nn.functional.triplet_margin_loss")
+@functional(name="nn.functional.triplet_margin_loss", autocast="float32")
 def triplet_margin_loss(
     anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False, size_average=None, reduce=None, reduction="mean"
 ):  # fmt: skip

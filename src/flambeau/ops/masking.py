@@ -35,7 +35,7 @@ def masked_fill(input, mask, value):
             raise RuntimeError(f"masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.dim()} dimension(s).")
     elif not isinstance(value, (*arrays.NUMBERS, np.generic)):
         raise TypeError(f"masked_fill(): argument 'value' must be Number or 0-d Tensor, not {type(value).__name__}")
-    if mask._array.size > input._array.size:
+    if mask.numel() > input.numel():
         mask = mask.contiguous()  # else its order of dimensions would be that of the result
     return _masked_fill, input, mask, filling(input, value)
 
@@ -72,7 +72,7 @@ def masked_select(input, mask):
     check_tensor("masked_select", "mask", mask)
     if mask.dtype.name != "bool":
         raise RuntimeError(f"masked_select: expected BoolTensor for mask, found {mask.dtype}. Try mask.bool()")
-    if input._array.shape == mask._array.shape:
+    if input.shape == mask.shape:
         return _masked_select(input, mask)
     shape = layout.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     return _masked_select(input.expand(shape), mask.expand(shape))

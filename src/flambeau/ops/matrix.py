@@ -77,10 +77,11 @@ def from_lapack(
 def check_float(name: str, *matrices, integers: type[Exception] = RuntimeError) -> None:
     """An error unless all are float32, float64 or complex, what LAPACK computes with; for integers some functions have another one."""
     for a in matrices:
-        if a.dtype not in LAPACK_DTYPES:
-            whole = a.dtype.kind in "biu"
+        found = dtypes.of_array(a)
+        if found.numpy not in LAPACK_DTYPES:
+            whole = found.category < dtypes.FLOAT
             wanted = "Expected a floating point or complex tensor" if whole else "Low precision dtypes not supported"
-            raise (integers if whole else NotImplementedError)(f"{name}: {wanted}. Got {dtypes.OF_NUMPY[a.dtype].name}. Try x.float()")
+            raise (integers if whole else NotImplementedError)(f"{name}: {wanted}. Got {found.name}. Try x.float()")
 
 
 def check_matrices(name: str, a, what: str = "A") -> None:

@@ -23,7 +23,7 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import Loop, declare, extent, total
 from flambeau.kernels.loops.run import compiled, ready, run
 from flambeau.kernels.native.native import not_compiled
-from flambeau.kernels.reductions import channels
+from flambeau.kernels.templates import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.copying import in_kind, row_major
@@ -100,9 +100,7 @@ def _layer_norm(input, weight, bias, eps):
 _layer_norm.prepared(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
 
 
-@_layer_norm.meta
-def _(input, weight, bias, eps):
-    return [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2]
+_layer_norm.meta(lambda input, weight, bias, eps: [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2])
 
 
 @_layer_norm.joint
@@ -193,9 +191,7 @@ def _rms_norm(input, weight, eps):
     return run(RMS, (input, weight), (eps,))
 
 
-@_rms_norm.meta
-def _(input, weight, eps):
-    return [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)]
+_rms_norm.meta(lambda input, weight, eps: [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)])
 
 
 @_rms_norm.joint
@@ -254,7 +250,7 @@ _rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype
 # -- layer norm and rms norm -----------------------------------------------------------------------------------------------
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu given, cuda float32")
 def native_layer_norm(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd) of `layer_norm`; mean and rstd have the leading dimensions, then ones."""
     out, *found = _layer_normalized(input, normalized_shape, weight, bias, eps)
@@ -268,7 +264,7 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     if weight is not None and bias is not None and _is_usual(input._array, normalized_shape, weight._array, bias._array):
         return _layer_norm(input, weight, bias, eps)
     shape = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
-    x, n, whole = _wide(input), math.prod(shape), input._array.shape
+    x, n, whole = _wide(input), math.prod(shape), tuple(input.shape)
     w, b = (x.new_full((n,), missing) if p is None else _checked_dtype(p, x) for p, missing in ((weight, 1), (bias, 0)))
     if len(shape) > 1:
         x, w, b = x.reshape((*whole[: -len(shape)], n)), w.reshape(n), b.reshape(n)
@@ -306,13 +302,15 @@ def _alone(loop: Loop, input, given: tuple, eps: float):
     return compiled("rows", loop)(input, *given, float(eps)) if input.flags.c_contiguous else run(loop, (input, *given), (eps,))
 
 
-@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True)
+@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True, autocast="cpu given, cuda float32")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True)
+@composite(
+    name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True, autocast="cpu given, cuda float32"
+)
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
@@ -323,10 +321,10 @@ functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
 
 
 def _rms_name(input, *rest, **options) -> str | None:
-    return "MulBackward0" if input._array.itemsize > 2 else None
+    return "MulBackward0" if input.element_size() > 2 else None
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True)
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True, autocast="cpu given, cuda float32")
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -355,9 +353,9 @@ def _check_normalized(name: str, input, shape, weight, bias) -> tuple[int, ...]:
     if not shape:
         raise RuntimeError(f"{name}: Expected normalized_shape to be at least 1-dimensional, found {shape}")
     for what, given in (("weight", weight), ("bias", bias)):
-        if given is not None and given._array.shape != shape:
+        if given is not None and given.shape != shape:
             raise RuntimeError(f"{name}: {what} must have the shape of normalized_shape, {shape}, found {tuple(given.shape)}")
-    if input._array.shape[-len(shape) :] != shape:
+    if input.shape[-len(shape) :] != shape:
         raise RuntimeError(
             f"Given normalized_shape={list(shape)}, expected input with shape [*, {', '.join(map(str, shape))}], but got input of size"
             f"{list(input.shape)}: {name} normalises the trailing dimensions"
@@ -396,14 +394,7 @@ def _checked_dtype(parameter, like):
 @composite(method=False, grad_name="NativeGroupNormBackward0")
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    if (
-        weight is not None
-        and bias is not None
-        and _is_plain(input, weight, bias)
-        and group > 0
-        and C % group == 0
-        and input._array.shape[1] == C
-    ):
+    if weight is not None and bias is not None and _is_plain(input, weight, bias) and group > 0 and C % group == 0 and input.shape[1] == C:
         return _by_channel(input, weight, bias, float(eps), group, None)[:3]
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
@@ -446,20 +437,22 @@ def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
 def _group_norm(input, num_groups, weight, bias, eps):
     if input.dim() < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.dim()}")
-    samples, channels, *places = input._array.shape
+    samples, channels, *places = input.shape
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True)
+@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True, autocast="cpu given, cuda float32")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True)
+@composite(
+    name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True, autocast="cpu given, cuda float32"
+)
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    shape = input._array.shape
+    shape = tuple(input.shape)
     if len(shape) >= 2 and num_groups > 0:
         _check_several((shape[0] * shape[1] // num_groups, num_groups, *shape[2:]))
     return _group_norm(input, num_groups, weight, bias, eps)
@@ -559,9 +552,7 @@ def _by_channel_backward(g, input, weight, mean, rstd, groups):
     return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
 
 
-@_by_channel_backward.meta
-def _(g, input, weight, mean, rstd, groups):
-    return [specs.like(input), *[((input.shape[1],), input.dtype)] * 2]
+_by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.like(input), *[((input.shape[1],), input.dtype)] * 2])
 
 
 @_by_channel_backward.joint
@@ -623,7 +614,7 @@ def _channel_shape(input) -> tuple[int, ...]:
     return (1, input.shape[1], *(1,) * (len(input.shape) - 2))
 
 
-@composite(method=False, out="same")
+@composite(method=False, out="same", autocast="given")
 def native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
     """(output, mean, rstd) of `batch_norm`; the statistics are empty unless `training`."""
     out, *found = _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
@@ -653,10 +644,10 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         if running is not None and "done" in running:
             running_mean._bump(), running_var._bump()
         else:
-            _remember(running_mean, running_var, mean, var, x._array.size / x._array.shape[1], momentum)
+            _remember(running_mean, running_var, mean, var, x.numel() / x.shape[1], momentum)
         found = [mean, rstd]
     else:
-        running = [r if r._array.dtype == x._array.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
+        running = [r if r.dtype is x.dtype else _checked_dtype(r, x) for r in (running_mean, running_var)]
         out, found = _by_running(x, *[r.detach() if r.requires_grad else r for r in running], w, b, float(eps)), []
     return out if out.dtype is input.dtype else out.to(input.dtype), *found
 
@@ -720,17 +711,17 @@ def _check_batch_norm(input, weight, bias, running_mean, running_var, training) 
     _check_float("batch_norm", input)
 
 
-@composite(method=False)
+@composite(method=False, autocast="given")
 def batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled=True):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     return _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
-@composite(name="nn.functional.batch_norm", method=False)
+@composite(name="nn.functional.batch_norm", method=False, autocast="given")
 def functional_batch_norm(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-05):
     """Each channel of the batch to mean 0 and variance 1 (or by the running statistics), then * weight + bias. (N, C, *)."""
     if training:
-        _check_several(input._array.shape)
+        _check_several(tuple(input.shape))
     if eps < 0 or (training and not eps):
         raise ValueError(
             f"batch_norm: eps must be positive{' during training' if training else ' or 0, in other words non-negative'}, found {eps}"
@@ -741,7 +732,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False, grad_name="ViewBackward0", settled=True)
+@composite(method=False, grad_name="ViewBackward0", settled=True, autocast="given")
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -750,7 +741,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("instance_norm: without use_input_stats it uses running_mean and running_var, which are None")
     if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
-        return _by_channel(input, weight, bias, float(eps), input._array.shape[1], None)[0]  # each channel a group of its own
+        return _by_channel(input, weight, bias, float(eps), input.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
     stored = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype  # running averages may have any dtype here
     numbers = weight, bias, *[r if r is None else r.to(stored) for r in (running_mean, running_var)]
@@ -763,12 +754,12 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True)
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True, autocast="given")
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
-    if use_input_stats and math.prod(input._array.shape[2:]) == 1:
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise ValueError(f"Expected more than 1 spatial element when training, found {tuple(input.shape)}")
     return instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps)
 

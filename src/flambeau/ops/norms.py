@@ -81,9 +81,7 @@ def _(input, ord, dims, keepdim, dtype):
     return folding.ready(f"norm{int(ord)}", input, dims, keepdim, input.dtype) if known else None
 
 
-@_vector_norm.meta
-def _(input, ord, dims, keepdim, dtype):
-    return reduced_shape(input.shape, dims, keepdim), _norm_dtype(input, dtype)
+_vector_norm.meta(lambda input, ord, dims, keepdim, dtype: (reduced_shape(input.shape, dims, keepdim), _norm_dtype(input, dtype)))
 
 
 def _vector_norm_gradient(grad, input, result, ord, dims, keepdim, dtype):
@@ -112,7 +110,7 @@ def _vector_norm_gradient(grad, input, result, ord, dims, keepdim, dtype):
 _vector_norm.derivative(input=_vector_norm_gradient)
 
 
-@composite(method=False, out=True, name="linalg.vector_norm", settled=True)
+@composite(method=False, out=True, name="linalg.vector_norm", settled=True, autocast="cuda float32 unless dtype")
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of order `ord`, any number, of all elements or over `dim`. A complex tensor has a real norm."""
     if isinstance(ord, str):
@@ -129,7 +127,7 @@ def _check_real(ord) -> None:
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
 
-@composite(method=False, out=True, name="linalg.matrix_norm")
+@composite(method=False, out=True, name="linalg.matrix_norm", autocast="cuda float32 unless dtype")
 def matrix_norm(A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None):
     """The norm of matrices, which lie in the two dimensions `dim`. ord: 'fro', 'nuc', 2, -2, 1, -1, inf or -inf."""
     rows, columns = _two_dims(A, dim)
@@ -201,7 +199,7 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
 
 
-@composite(out=True, settled=True)
+@composite(out=True, settled=True, autocast="cuda float32 unless dtype")
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """The p-norm of all elements or over dimensions; p may be 'fro' (2) or, of matrices, 'nuc'. See linalg.norm."""
     if isinstance(p, str):
@@ -212,13 +210,13 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     return _vector_norm(input, 2 if p is None else p, dims_of(dim, input.dim()), keepdim, dtype)
 
 
-@composite(method=False, out=True, settled=True)
+@composite(method=False, out=True, settled=True, autocast="cuda float32")
 def frobenius_norm(input, dim, keepdim=False):
     """The length of all elements over `dim`."""
     return vector_norm(input, 2, dim, keepdim)
 
 
-@composite(method=False, out=True)
+@composite(method=False, out=True, autocast="cuda float32")
 def nuclear_norm(input, dim=(-2, -1), keepdim=False):
     """The sum of the singular values of matrices."""
     return matrix_norm(input, "nuc", dim, keepdim)
@@ -232,13 +230,13 @@ def norm_except_dim(v, pow=2, dim=0):
     return vector_norm(v, pow, [d for d in range(v.dim()) if d != dim], True)
 
 
-@composite(out=True, grad_name="DistBackward0")
+@composite(out=True, grad_name="DistBackward0", autocast="cuda float32")
 def dist(input, other, p=2):
     """The p-norm of input - other, which broadcast."""
     return vector_norm(input - other, p)
 
 
-@composite(inplace=True, out="cast whole", grad_name="RenormBackward0")
+@composite(inplace=True, out="cast whole", grad_name="RenormBackward0", autocast="cuda float32")
 def renorm(input, p, dim, maxnorm):
     """Slices along `dim` whose p-norm exceeds `maxnorm`, scaled down to it."""
     if p <= 0:

@@ -84,7 +84,13 @@ def _node_name(input, pad, mode="constant", value=None) -> str | None:
     return kind and f"{kind}Pad{len(pad) // 2}DBackward0"
 
 
-@composite(name="nn.functional.pad", method=False, grad_name=_node_name, settled=True)
+def _autocast(device: str, given: dict) -> str | None:
+    """The CPU's reflection and replication padding, but for the reflection of volumes."""
+    mode, sides = given.get("mode", "constant"), len(given.get("pad", ())) // 2
+    return "float32" if device == "cpu" and (mode == "replicate" or (mode == "reflect" and sides < 3)) else None
+
+
+@composite(name="nn.functional.pad", method=False, grad_name=_node_name, settled=True, autocast=_autocast)
 def pad(input, pad, mode="constant", value=None):
     """`input` with a border: "constant" (a value), "reflect" (a mirror image), "replicate" (the edge) or "circular" (the other side).
 

@@ -15,10 +15,9 @@ import math
 from functools import lru_cache
 
 from flambeau import determinism, dtypes
-from flambeau.kernels import arrays
 from flambeau.kernels.templates import pooling as kernels
 from flambeau.ops import specs
-from flambeau.ops.asking import of_all_samples
+from flambeau.ops.asking import geometry, of_all_samples
 from flambeau.ops.copying import in_kind
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.formats import channels_last_3d
@@ -179,7 +178,7 @@ def _numbers(name: str, what: str, value, n: int) -> tuple[int, ...]:
 def _geometry(name: str, n: int, input, kernel_size, stride, padding, dilation, ceil_mode: bool):
     """(output sizes, kernel, stride, padding, dilation), checked."""
     given = [tuple(v) if isinstance(v, list) else v for v in (kernel_size, stride, padding, dilation)]
-    return _geometry_of(name, n, input._array.shape, *given, ceil_mode)
+    return _geometry_of(name, n, tuple(input.shape), *given, ceil_mode)
 
 
 @lru_cache(maxsize=256)
@@ -278,8 +277,8 @@ def _declare_max_pool(n: int) -> None:
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         return tuple(_max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode))
 
-    composite(name=f"nn.functional.{name}", method=False, doc=doc, settled=True)(functional)
-    composite(name=name, method=False, doc=doc, settled=True)(plain)
+    composite(name=f"nn.functional.{name}", method=False, doc=doc, settled=True, autocast="cpu float32" if n == 3 else None)(functional)
+    composite(name=name, method=False, doc=doc, settled=True, autocast="cpu float32" if n == 3 else None)(plain)
     composite(name=f"nn.functional.{name}_with_indices", method=False, doc=doc, aliases=(f"{name}_with_indices",) * (n == 1))(with_indices)
 
 
@@ -311,7 +310,7 @@ def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, coun
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composite(name="nn.functional.avg_pool3d", method=False, out="same", settled=True)
+@composite(name="nn.functional.avg_pool3d", method=False, out="same", settled=True, autocast="cpu float32")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last three dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -367,7 +366,7 @@ def _adaptive_avg(name: str, n: int, input, output_size):
 def _averaged(input, n: int):
     """One window for all: the mean. Channels last stays so, though sizes of 1 hardly tell."""
     out = input.mean(tuple(range(-n, 0)), keepdim=True)
-    if input.dim() == n + 2 and kernels.layout.looks_channels_last(*arrays.view_of(input._array)):
+    if input.dim() == n + 2 and kernels.layout.looks_channels_last(*geometry(input)):
         channels = input.shape[1]
         return out.as_strided(tuple(out.shape), (channels, 1, *(channels,) * n))
     return out
@@ -397,8 +396,14 @@ def _declare_adaptive(n: int) -> None:
         """`adaptive_max_pool` with where the greatest were."""
         return found(input, output_size)
 
-    composite(name=f"nn.functional.{average}", method=False, aliases=(average,) * (n == 1), settled=True)(adaptive_avg_pool)
-    composite(name=f"nn.functional.{greatest}", method=False, settled=True)(adaptive_max_pool)
+    composite(
+        name=f"nn.functional.{average}",
+        method=False,
+        aliases=(average,) * (n == 1),
+        settled=True,
+        autocast="cpu float32" if n == 3 else None,
+    )(adaptive_avg_pool)
+    composite(name=f"nn.functional.{greatest}", method=False, settled=True, autocast="cpu float32" if n == 3 else None)(adaptive_max_pool)
     composite(name=f"nn.functional.{greatest}_with_indices", method=False, aliases=(greatest,) * (n == 1))(with_indices)
 
 
@@ -419,7 +424,7 @@ def _declare_fractional(n: int) -> None:
             ratios = output_ratio if isinstance(output_ratio, (tuple, list)) else (output_ratio,) * n
             output_size = [int(size * r) for size, r in zip(input.shape[-n:], ratios, strict=True)]
         sizes = _numbers(name, "output_size", output_size, n)
-        _check_input(name, n, (1, *input.shape[-n:]) if input.dim() == n + 1 else input._array.shape)  # channels alone may be none
+        _check_input(name, n, (1, *input.shape[-n:]) if input.dim() == n + 1 else tuple(input.shape))  # channels alone may be none
         _check_dtype(name, input)
         if min(kernel) < 1 or min(sizes) < 0:
             raise RuntimeError(f"{name}(): kernel_size must be at least 1 and output_size at least 0, found {kernel} and {sizes}")
@@ -446,7 +451,7 @@ def _declare_fractional(n: int) -> None:
         """`fractional_max_pool` with where the greatest were."""
         return found(input, kernel_size, output_size, output_ratio, _random_samples)
 
-    composite(name=f"nn.functional.{name}", method=False)(fractional_max_pool)
+    composite(name=f"nn.functional.{name}", method=False, autocast="cpu float32")(fractional_max_pool)
     composite(name=f"nn.functional.{name}_with_indices", method=False)(with_indices)
 
 
@@ -495,7 +500,7 @@ def _declare_unpool(n: int) -> None:
         found = _unsafe_view(input.new_zeros((*lead, room)).scatter(-1, flat, input.reshape(*lead, count)), (*lead, *sizes))
         return in_kind(found, input) if n == 2 else found
 
-    composite(name=f"nn.functional.{name}", method=False)(max_unpool)
+    composite(name=f"nn.functional.{name}", method=False, autocast="cpu float32")(max_unpool)
 
 
 for _n in DIMENSIONS:

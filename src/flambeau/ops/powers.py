@@ -13,7 +13,7 @@ from flambeau.ops.promotion import is_tensor, promoted
 block = functools.partial(pointwise, public=False, method=False, shown="pow")
 
 
-@choice(inplace=True, number_first=True)
+@choice(inplace=True, number_first=True, autocast="cuda float32")
 def pow(input, exponent):
     """input to the power of exponent, elementwise; one of them may be a number. Powers of integers are integers."""
     if is_tensor(exponent):
@@ -102,8 +102,8 @@ def double_precision(input, exponent) -> dtypes.dtype:
 # -- roots -----------------------------------------------------------------------------------------------------------
 
 sqrt = unary("sqrt", "The square root.", rule="float", inplace=True)
-rsqrt = unary("rsqrt", "1 / sqrt(input).", rule="float", inplace=True)
-reciprocal = unary("reciprocal", "1 / input.", rule="float", inplace=True)
+rsqrt = unary("rsqrt", "1 / sqrt(input).", rule="float", inplace=True, autocast="cuda float32")
+reciprocal = unary("reciprocal", "1 / input.", rule="float", inplace=True, autocast="cuda float32")
 
 
 @pointwise(inplace=True, dtypes="float", complex=False, numbers=False)

@@ -18,7 +18,7 @@ from flambeau.ops.views import _unsafe_view, squeeze_product
 # -- matrices --------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="half")
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
     if input.ndim == 2:
@@ -77,7 +77,7 @@ def _(input, mat2):
     return (input.shape[0], mat2.shape[1]), input.dtype
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="half")
 def bmm(input, mat2):
     """The products of two batches of matrices. (B, M, K), (B, K, N) -> (B, M, N)."""
     if input.ndim == 3:
@@ -126,7 +126,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out="same", aliases=("linalg.matmul",), settled=True)
+@composite(out="same", aliases=("linalg.matmul",), settled=True, autocast="half")
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 
@@ -135,7 +135,7 @@ def matmul(input, other):
     if not hasattr(other, "_array") or not hasattr(input, "_array"):
         found = other if hasattr(input, "_array") else input
         raise TypeError(f"matmul(): argument 'other' must be Tensor, not {type(found).__name__}")
-    a, b = input._array.ndim, other._array.ndim
+    a, b = input.dim(), other.dim()
     if a == 2 and b == 2:
         return mm.call(input, other)
     if a == 0 or b == 0:
@@ -162,7 +162,7 @@ def _count(shape) -> int:
 # -- vectors ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="cuda half")
 def mv(input, vec):
     """The product of a matrix and a vector. (M, K), (K) -> (M)."""
     _check_vector("mv", input, vec)
@@ -192,7 +192,7 @@ def _(input, vec):
     return (input.shape[0],), input.dtype
 
 
-@on_arrays(out="same")
+@on_arrays(out="same", autocast="cuda widest")
 def dot(input, tensor):
     """The sum of products of two vectors. (K), (K) -> ()."""
     _check_vectors("dot", input, tensor)
@@ -216,13 +216,13 @@ def _(input, tensor):
     return (), input.dtype
 
 
-@composite(out="same", grad_name="VdotBackward0")
+@composite(out="same", grad_name="VdotBackward0", autocast="cuda widest")
 def vdot(input, other):
     """`dot` with the first vector conjugated."""
     return dot(conj(input), other)
 
 
-@composite(out=True, method=False, name="linalg.vecdot")
+@composite(out=True, method=False, name="linalg.vecdot", autocast="half")
 def vecdot(x, y, *, dim=-1):
     """The sums of products conj(x) y along `dim`; other dimensions broadcast. (..., K), (..., K) -> (...)."""
     if x.dtype is not y.dtype:
@@ -260,7 +260,7 @@ def _accumulate(input, mat1, mat2, beta, alpha):
     return gemm.product_into(out, mat1, mat2, alpha, beta, input)
 
 
-@on_arrays(inplace=True, out="same")
+@on_arrays(inplace=True, out="same", autocast="half")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
     _check_addmm(input, mat1, mat2)
@@ -301,7 +301,7 @@ def _(input, mat1, mat2, *, beta=1, alpha=1):
     return (mat1.shape[0], mat2.shape[1]), mat1.dtype
 
 
-@on_arrays(inplace=True, out="same")
+@on_arrays(inplace=True, out="same", autocast="half")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2). input broadcasts to (B, M, N); batch1 (B, M, K), batch2 (B, K, N) -> (B, M, N)."""
     _check_baddbmm(input, batch1, batch2)
@@ -326,25 +326,25 @@ def _(input, batch1, batch2, *, beta=1, alpha=1):
     return (*batch1.shape[:2], batch2.shape[2]), batch1.dtype
 
 
-@composite(inplace=True, out=True, grad_name="AddbmmBackward0")
+@composite(inplace=True, out=True, grad_name="AddbmmBackward0", autocast="half")
 def addbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (the sum over the batch of batch1 @ batch2). input broadcasts to (M, N); (B, M, K), (B, K, N) -> (M, N)."""
-    _check_batches("addbmm", batch1._array, batch2._array)
+    _check_batches("addbmm", batch1, batch2)
     b, m, k = tuple(batch1.shape)
     side_by_side = batch1.transpose(0, 1).reshape((m, b * k))  # summing over the batch is summing over longer rows
     return addmm(input, side_by_side, batch2.reshape((b * k, batch2.shape[2])), beta=beta, alpha=alpha)
 
 
-@composite(inplace=True, out="same whole", grad_name="AddmvBackward0")
+@composite(inplace=True, out="same whole", grad_name="AddmvBackward0", autocast="cpu given, cuda half")
 def addmv(input, mat, vec, *, beta=1, alpha=1):
     """beta * input + alpha * (mat @ vec). input broadcasts to (M); mat (M, K), vec (K) -> (M)."""
-    _check_vector("addmv", mat._array, vec._array)
+    _check_vector("addmv", mat, vec)
     if input.dtype is not mat.dtype:
         raise RuntimeError(f"addmv: all three must have the same dtype, found {input.dtype}, {mat.dtype} and {vec.dtype}")
     return _unsafe_view(addmm(input.unsqueeze(-1), mat, vec.unsqueeze(1), beta=beta, alpha=alpha), (mat.shape[0],))
 
 
-@composite(inplace=True, out=True, grad_name="AddrBackward0")
+@composite(inplace=True, out=True, grad_name="AddrBackward0", autocast="cuda half")
 def addr(input, vec1, vec2, *, beta=1, alpha=1):
     """beta * input + alpha * outer(vec1, vec2). input broadcasts to (N, M); vec1 (N), vec2 (M) -> (N, M). Bools are combined by `or`."""
     _check_outer(vec1, vec2)
@@ -395,7 +395,7 @@ def _check_dtypes(name: str, a, b) -> None:
             f"{name}: mat1 and mat2 must have the same dtype, but got {found} (expected m1 and m2 to have the same "
             f"dtype, but got: {dtypes.of_array(a).name} != {dtypes.of_array(b).name}). Convert one with .to(...)"
         )
-    if a.dtype == bool:
+    if dtypes.of_array(a) is dtypes.bool:
         raise NotImplementedError(f'"{name}" is not implemented for bool tensors: convert them first, as in x.float()')
 
 

@@ -22,7 +22,7 @@ def promoted(*operands) -> dtypes.dtype:
     numbers: list[dtypes.dtype] = []
     for value in operands:
         if is_tensor(value):
-            (dimensioned if value._array.ndim else zero_dim).append(value.dtype)
+            (dimensioned if value.dim() else zero_dim).append(value.dtype)
         else:
             numbers.append(dtypes.of_scalar(value))
     return dtypes.combine(dimensioned, zero_dim, numbers)

@@ -86,7 +86,7 @@ def _declare_median(name: str, nans: str, ignore_nan: bool) -> None:
 
     @composite(out="same", name=name, doc=doc)
     def middle(input, dim=ALL, keepdim=False):
-        _check_ordered(name, input._array)
+        _check_ordered(name, input)
         return of_all(input) if dim is ALL else along(input, whole(dim), keepdim)
 
 
@@ -96,7 +96,7 @@ _declare_median("nanmedian", "NaNs are left out", ignore_nan=True)
 
 def _check_ordered(name: str, array) -> None:
     check_ordered(name, array)
-    if array.dtype.kind == "b":
+    if dtypes.of_array(array) is dtypes.bool:
         raise NotImplementedError(f'"{name}" not implemented for bool. Try x.int()')
 
 
@@ -105,7 +105,7 @@ def _check_ordered(name: str, array) -> None:
 INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-@composite(out="cast rows")
+@composite(out="cast rows", autocast="cpu float32")
 def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """The value below which a fraction `q` of the elements lies, overall or along `dim`; q (Q,) gives a first dimension of size Q.
 
@@ -114,7 +114,7 @@ def quantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     return _quantile("quantile", input, q, dim, keepdim, interpolation, ignore_nan=False)
 
 
-@composite(out="cast rows")
+@composite(out="cast rows", autocast="cpu float32")
 def nanquantile(input, q, dim=None, keepdim=False, *, interpolation="linear"):
     """As `quantile`, leaving NaNs out; NaN where all elements are."""
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, ignore_nan=True)

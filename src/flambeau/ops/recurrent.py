@@ -311,28 +311,28 @@ def _last_node(cell: str, out, bidirectional: bool, projected: bool) -> tuple[st
     return steps, "TransposeBackward0" if cell == "lstm" else "TransposeBackward1"
 
 
-@composite(method=False)
+@composite(method=False, autocast="half")
 def lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h, c) of an lstm; with hx = (h, c). For packed sequences: lstm(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return run("lstm", hasattr(hx, "_array"), given)
 
 
-@composite(method=False)
+@composite(method=False, autocast="cpu state, cuda half")
 def gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h) of a gru. For packed sequences: gru(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return run("gru", hasattr(params, "_array"), given)
 
 
-@composite(method=False)
+@composite(method=False, autocast="half")
 def rnn_tanh(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h) of a plain network with tanh. For packed sequences: rnn_tanh(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return run("rnn_tanh", hasattr(params, "_array"), given)
 
 
-@composite(method=False)
+@composite(method=False, autocast="half")
 def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
     """(output, h) of a plain network with relu. For packed sequences: rnn_relu(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
@@ -348,13 +348,13 @@ for _kind, _op in (("lstm", lstm), ("gru", gru), ("rnn_tanh", rnn_tanh), ("rnn_r
 
 def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     """(h', c') of one step for inputs (N, features) and states (N, H)."""
-    given, features, hidden = input._array.shape, w_ih._array.shape[1], w_hh._array.shape[1]
+    given, features, hidden = tuple(input.shape), w_ih.shape[1], w_hh.shape[1]
     if given[-1] != features:
         raise RuntimeError(f"input has inconsistent input_size: got {given[-1]} expected {features}")
     for number, state in enumerate((hx, cx)):
         if state is None:
             continue
-        found = state._array.shape[:2]  # of three dimensions, if there is no batch and the state has one
+        found = tuple(state.shape[:2])  # of three dimensions, if there is no batch and the state has one
         if found[-1] != hidden:
             raise RuntimeError(f"hidden{number} has inconsistent hidden_size: got {found[-1]}, expected {hidden}")
         if found[0] != given[0]:
@@ -377,11 +377,11 @@ def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
 
 def _are_alike(gates, *others) -> bool:
     """Whether all are of one dtype, with as many dimensions as a loop over samples takes."""
-    dtype = gates._array.dtype
-    return all([t is None or (t._array.dtype == dtype and t._array.ndim <= 2) for t in others])
+    dtype = gates.dtype
+    return all([t is None or (t.dtype is dtype and t.dim() <= 2) for t in others])
 
 
-@composite(method=False, grad_name="MulBackward0")
+@composite(method=False, grad_name="MulBackward0", autocast="cpu state, cuda half")
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """(h', c') after one step; hx = (h, c)."""
     if not isinstance(hx, (tuple, list)):
@@ -391,19 +391,19 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("lstm", input, *hx, w_ih, w_hh, b_ih, b_hh)
 
 
-@composite(method=False, grad_name="AddBackward0")
+@composite(method=False, grad_name="AddBackward0", autocast="cpu state, cuda half")
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """h' after one step."""
     return _cell("gru", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite(method=False, grad_name="TanhBackward0")
+@composite(method=False, grad_name="TanhBackward0", autocast="cuda half")
 def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """h' after one step."""
     return _cell("rnn_tanh", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite(method=False, grad_name="ReluBackward0")
+@composite(method=False, grad_name="ReluBackward0", autocast="cuda half")
 def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """h' after one step."""
     return _cell("rnn_relu", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]

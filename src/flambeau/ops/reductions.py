@@ -75,14 +75,14 @@ _sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, inp
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
-@composite(out="decides", name="sum", settled=True)
+@composite(out="decides", name="sum", settled=True, autocast="cuda float32 unless dtype")
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dtype is not None and isinstance(input.dtype, dtypes.float8):
         input = input.to(dtype)
     if dim is None and not keepdim:
         return _sum_all.call(input, dtype)
-    return _sum.call(input, dims_of(dim, input._array.ndim), keepdim, dtype)
+    return _sum.call(input, dims_of(dim, input.dim()), keepdim, dtype)
 
 
 sum_.usually(_sum_all, folding.whole("sum"))
@@ -95,7 +95,7 @@ def sum_to_size(input, *size):
     if not size:
         return sum_(input)
     lead = input.dim() - len(size)
-    shape = input._array.shape
+    shape = tuple(input.shape)
     if lead < 0 or any(n != 1 and n != shape[lead + i] for i, n in enumerate(size)):
         raise RuntimeError(f"size {list(size)} is not expandable to size {list(shape)}")
     stretched = [lead + i for i, n in enumerate(size) if n == 1 and shape[lead + i] != 1]
@@ -199,7 +199,7 @@ def product_of_others(input, dim: int):
     return before * after
 
 
-@composite(out="decides", settled=True)
+@composite(out="decides", settled=True, autocast="float32 unless dtype")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:
@@ -263,7 +263,7 @@ def _logsumexp_backward(grad, input, result, dims, keepdim):
 _logsumexp.derivative(input=_logsumexp_backward)
 
 
-@composite(out=True, aliases=("special.logsumexp",), settled=True)
+@composite(out=True, aliases=("special.logsumexp",), settled=True, autocast="cuda float32")
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) over dimensions, without overflow: the largest element is taken out before exp and put back after log."""
     return _logsumexp(input, dims_of(dim, input.dim()), keepdim)

@@ -175,7 +175,7 @@ _index_copy.derivative(
 )
 
 
-@choice(inplace=True, settled=True)
+@choice(inplace=True, settled=True, autocast="cpu widest")
 def index_copy(input, dim, index, source):
     """`input` with the slices of `dim` that the index names replaced by the slices of source. Of two for one index, the last stays."""
     index = _vector("index_copy_", index, ("int64",))
@@ -257,7 +257,7 @@ _index_reduce.joint(_scatter_reduce.joint_derivative)
 # -- embedding ---------------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(method=False)
+@on_arrays(method=False, autocast="given")
 def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False):
     """The rows of a table at the indices. (N, D), (*) -> (*, D).
 
@@ -332,7 +332,7 @@ def _embedding_double_backward(grad, indices, padding_idx, by_frequency):
 _embedding_backward.derivative(grad=_embedding_double_backward)
 
 
-@composite(name="nn.functional.embedding", method=False, settled=True)
+@composite(name="nn.functional.embedding", method=False, settled=True, autocast="given")
 def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """The rows of `weight` at the indices `input`. (*), (N, D) -> (*, D).
 

@@ -38,6 +38,8 @@ def rowwise(grad_name: str, **columns) -> Callable[[Callable], ArrayOp]:
                 raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}. Try {name}(x, dim, dtype=torch.float32)')
             return run.run(loop, (input,), (), layout.wrap_dim(whole(dim), input.ndim))
 
+        forward.__module__ = formula.__module__  # the file that declares the operation
+
         def prepare(input, dim, dtype):
             usual = dtype is None and input.dtype.kind not in "biuc"
             return run.ready(loop, (input,), (), layout.wrap_dim(dim, input.ndim)) if usual else None
@@ -50,6 +52,7 @@ def rowwise(grad_name: str, **columns) -> Callable[[Callable], ArrayOp]:
         op.prepared(prepare)
         op.meta(shape)
         again = _backward(name, back, grad_name)
+        again.forward.__module__ = formula.__module__
         op.derivative(input=lambda grad, result, dim: again(grad, result, layout.wrap_dim(dim, grad.dim())))
         op.quick_derivative(input=lambda grad, result, dim: run.run(back, (grad, result), (), layout.wrap_dim(dim, grad.ndim)))
         return op

@@ -45,7 +45,7 @@ def check_tensor(name: str, argument: str, value) -> None:
 
 def check_same_dtype(name: str, input, source) -> None:
     """RuntimeError unless what is written has the dtype of what it is written into."""
-    if input._array.dtype != source._array.dtype:
+    if input.dtype is not source.dtype:
         raise RuntimeError(f"Expected self.dtype to be equal to src.dtype, found {input.dtype} and {source.dtype} ({name})")
 
 
@@ -109,7 +109,7 @@ def gather(input, dim, index, *, sparse_grad=False):
 
 def _check_reach(name: str, input, dim: int, index) -> None:
     """RuntimeError unless the index has as many dimensions as the input, and is no longer than it except in `dim`."""
-    own, found = input._array.shape or (1,), index._array.shape or (1,)
+    own, found = tuple(input.shape) or (1,), tuple(index.shape) or (1,)
     if own == found:
         return
     if len(own) != len(found):
@@ -176,7 +176,7 @@ _counted_from_front.meta(lambda indices, size: specs.like(indices))
 def _prepared(name: str, input, dim, index, src):
     """(dim, src cut to the shape of the index), after the checks all forms of scatter share."""
     check_index(name, index)
-    own, wanted = input._array.shape, index._array.shape
+    own, wanted = tuple(input.shape), tuple(index.shape)
     dim = layout.wrap_dim(whole(dim), len(own))
     if src is not None:
         check_tensor(name, "src", src)
@@ -184,7 +184,7 @@ def _prepared(name: str, input, dim, index, src):
     if 0 in wanted:
         return dim, None if src is None else src.reshape(-1)[:0].reshape(wanted)
     _check_reach(name, input, dim, index)
-    if src is None or src._array.shape == wanted:
+    if src is None or src.shape == wanted:
         return dim, src
     return dim, _covered(name, input, dim, index, src)
 
@@ -265,7 +265,7 @@ def _scatter_add(input, dim, index, src):
 _scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
 
 
-@choice(inplace=True, settled=True)
+@choice(inplace=True, settled=True, autocast="cuda widest")
 def scatter_add(input, dim, index, src):
     """`input` with src added at the places along `dim` that the index names: out[index[i, j], j] += src[i, j]."""
     dim, src = _prepared("scatter_add", input, dim, index, src)

@@ -41,7 +41,7 @@ def broadcast_tensors(*tensors):
 @composite(as_view=True)
 def flatten(input, start_dim=0, end_dim=-1):
     """Dimensions start_dim to end_dim made one."""
-    old = input._array.shape
+    old = tuple(input.shape)
     shape = layout.flatten_shape(old, start_dim, end_dim)
     return input if len(shape) == len(old) else reshaped(input, shape)
 

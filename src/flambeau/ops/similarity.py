@@ -11,14 +11,14 @@ from flambeau.ops.promotion import promoted
 from flambeau.ops.views import whole
 
 
-@composite(method=False, aliases=("nn.functional.cosine_similarity",), settled=True)
+@composite(method=False, aliases=("nn.functional.cosine_similarity",), settled=True, autocast="cuda float32")
 def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     """x1 · x2 / (|x1| |x2|) along `dim`; a norm below eps counts as eps. Shapes broadcast, and lose `dim`."""
     common = promoted(x1, x2)
     if not common.is_floating_point:
         x1.sum(dim)  # a dimension that does not exist is the first complaint
         raise RuntimeError(f"cosine_similarity: the dtype of both together must be floating point, found {common}. Try x1.float()")
-    if x1._array.shape == x2._array.shape and x1._array.dtype == x2._array.dtype and common.itemsize > 2 and x1.dim():
+    if x1.shape == x2.shape and x1.dtype is x2.dtype and common.itemsize > 2 and x1.dim():
         return _cosine(x1, x2, layout.wrap_dim(whole(dim), x1.dim()), float(eps))
     shape = layout.broadcast_shapes(tuple(x1.shape), tuple(x2.shape))
     x1, x2 = (x.to(common).expand(shape) for x in (x1, x2))
@@ -38,9 +38,7 @@ def _cosine(x1, x2, dim, eps):
     return reduce("sum", terms, (dim,), False, x1.dtype)
 
 
-@_cosine.meta
-def _(x1, x2, dim, eps):
-    return (*x1.shape[:dim], *x1.shape[dim + 1 :]), x1.dtype
+_cosine.meta(lambda x1, x2, dim, eps: ((*x1.shape[:dim], *x1.shape[dim + 1 :]), x1.dtype))
 
 
 @_cosine.joint

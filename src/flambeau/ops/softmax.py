@@ -10,14 +10,14 @@ from flambeau.ops.declare import composite
 from flambeau.ops.rowwise import rowwise
 
 
-@rowwise(aliases=("special.softmax",), grad_name="SoftmaxBackwardBackward0")
+@rowwise(aliases=("special.softmax",), grad_name="SoftmaxBackwardBackward0", autocast="cuda float32 unless dtype")
 def softmax(row):
     """exp(x_i) / sum_j exp(x_j) along `dim`. Same shape; `dtype` is what it is computed in."""
     powers = e.exp(row - peak(row))  # shifted, so that exp cannot overflow
     return powers * (1 / total(powers))  # one division for the row
 
 
-@rowwise(aliases=("special.log_softmax",), grad_name="LogSoftmaxBackwardBackward0")
+@rowwise(aliases=("special.log_softmax",), grad_name="LogSoftmaxBackwardBackward0", autocast="cuda float32 unless dtype")
 def log_softmax(row):
     """x_i - log(sum_j exp(x_j)) along `dim`: the logarithm of softmax, without its underflow. Same shape."""
     shifted = row - peak(row)
@@ -45,7 +45,7 @@ def _names_dim(input, dim=None, *options, **named) -> bool:
     return dim is not None  # else there is something to warn of
 
 
-@composite(name="nn.functional.softmax", method=False, settled=_names_dim)
+@composite(name="nn.functional.softmax", method=False, settled=_names_dim, autocast="cuda float32 unless dtype")
 def functional_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """exp(x_i) / sum_j exp(x_j) along `dim`. Same shape."""
     return softmax(input, _guessed("softmax", input, dim, _stacklevel), dtype)
@@ -57,7 +57,7 @@ def functional_softmin(input, dim=None, _stacklevel=3, dtype=None):
     return softmax(-input, _guessed("softmin", input, dim, _stacklevel), dtype)
 
 
-@composite(name="nn.functional.log_softmax", method=False, settled=_names_dim)
+@composite(name="nn.functional.log_softmax", method=False, settled=_names_dim, autocast="cuda float32 unless dtype")
 def functional_log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """x_i - log(sum_j exp(x_j)) along `dim`. Same shape."""
     return log_softmax(input, _guessed("log_softmax", input, dim, _stacklevel), dtype)

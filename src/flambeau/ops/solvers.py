@@ -41,7 +41,7 @@ stored_by_columns.meta(lambda x: specs.by_columns(x.shape, x.dtype))
 # -- inverses --------------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg.inv", "N N", square=True, out="same", grad_name="LinalgInvExBackward0")
+@from_lapack("linalg.inv", "N N", square=True, out="same", grad_name="LinalgInvExBackward0", autocast="cpu float32")
 def inv(A):
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     try:
@@ -60,13 +60,13 @@ def _inverse_gradient(grad, result):
 inv.derivative(A=_inverse_gradient)
 
 
-@composite(out=True)
+@composite(out=True, autocast="cpu float32")
 def inverse(input):
     """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
     return inv(input)
 
 
-@from_lapack("linalg.inv_ex", "N N, int32", square=True, returns="inverse info")
+@from_lapack("linalg.inv_ex", "N N, int32", square=True, returns="inverse info", autocast="cpu float32")
 def inv_ex(A, *, check_errors=False):
     """(inverse, info): NaN for a singular matrix, an error if `check_errors`; info is the position of its first zero pivot, else 0."""
     info = matrices.lu_factor(A)[2]
@@ -111,7 +111,7 @@ def _solve_gradient(grad, A, result, needs):
 _solve.meta(_solution)
 
 
-@composite(name="linalg.solve", method=False, out="same")
+@composite(name="linalg.solve", method=False, out="same", autocast="cpu float32")
 def solve(A, B, *, left=True):
     """X with A X = B, or X A = B if not `left`. (..., N, N), (..., N, K) or (..., N) -> the shape of B, batches broadcast.
 
@@ -122,7 +122,7 @@ def solve(A, B, *, left=True):
     if vectors and not left:
         raise RuntimeError(f"{name}: with left=False B must be matrices, found vectors of shape {tuple(B.shape)}. Try B / A.squeeze(-1)")
     B = B.unsqueeze(-1) if vectors else B
-    check_system(name, A._array, B._array, left)
+    check_system(name, A, B, left)
     if not left:
         return _turned_solution(_solve(A.mT, B.mT))
     return _vectors_of_solution(_solve(A, B)) if vectors else _solve(A, B)
@@ -190,19 +190,19 @@ _solve_triangular.meta(_solution)
 @composite(name="linalg.solve_triangular", method=False, out=True, grad_name="LinalgSolveTriangularBackward0")
 def solve_triangular(A, B, *, upper, left=True, unitriangular=False):
     """X with A X = B (X A = B if not `left`) for triangular A; with `unitriangular` its diagonal is taken for ones."""
-    check_system("linalg.solve_triangular", A._array, B._array, left)
+    check_system("linalg.solve_triangular", A, B, left)
     if left:
         return _solve_triangular(A, B, bool(upper), bool(unitriangular))
     return stored_by_columns(_solve_triangular(A.mT, B.mT, not upper, bool(unitriangular)).mT)
 
 
-@composite(out="same", returns="solution cloned_coefficient", grad_name="TriangularSolveBackward0")
+@composite(out="same", returns="solution cloned_coefficient", grad_name="TriangularSolveBackward0", autocast="cpu float32")
 def triangular_solve(input, A, upper=True, transpose=False, unitriangular=False):
     """(X, a copy of A) with A X = input for triangular A (A^T X = input with `transpose`). The older form of linalg.solve_triangular."""
     for name, t in (("b", input), ("A", A)):
         if t.dim() < 2:
             raise RuntimeError(f"torch.triangular_solve: {name} must have at least 2 dimensions, found {t.dim()}")
-    check_system("triangular_solve", A._array, input._array, names="A and b")
+    check_system("triangular_solve", A, input, names="A and b")
     coefficient, upper = (A.mT, not upper) if transpose else (A, upper)
     solution = _solve_triangular(coefficient, input, bool(upper), bool(unitriangular))
     copy = A.expand((*solution.shape[:-2], *A.shape[-2:])).clone()
@@ -218,7 +218,7 @@ def _factor_gradient(of_a, L, upper):
     return L @ both if upper else both @ L
 
 
-@from_lapack("cholesky_solve", "", method=True, integers=NotImplementedError, out="cast rows")
+@from_lapack("cholesky_solve", "", method=True, integers=NotImplementedError, out="cast rows", autocast="cpu float32")
 def cholesky_solve(input, input2, upper=False):
     """X with A X = input, given the Cholesky factor of A, input2 = L: A = L L^H, or U^H U if `upper`. (..., N, K), (..., N, N) -> (..., N, K)."""
     check_system("cholesky_solve", input2, input, names="A and b")
@@ -237,7 +237,7 @@ def _(grad, input2, result, upper, needs):
     return {"input": of_b, "input2": _factor_gradient(-(of_b @ adjoint(result)), input2, upper) if needs["input2"] else None}
 
 
-@from_lapack("cholesky_inverse", "N N", square=True, method=True, integers=NotImplementedError)
+@from_lapack("cholesky_inverse", "N N", square=True, method=True, integers=NotImplementedError, autocast="cpu float32")
 def cholesky_inverse(input, upper=False):
     """The inverse of A, given its Cholesky factor, input = L: A = L L^H, or U^H U if `upper`. (..., N, N) -> (..., N, N)."""
     refuse("cholesky_inverse", matrices.first(arrays.module_of(input).diagonal(input, axis1=-2, axis2=-1) == 0), SINGULAR.format)
@@ -250,7 +250,7 @@ cholesky_inverse.derivative(input=lambda grad, input, result, upper: _factor_gra
 # -- least squares ---------------------------------------------------------------------------------------------------------
 
 
-@from_lapack("linalg_lstsq", "", public=False, returns="solution residuals rank singular_values", by_columns=False)
+@from_lapack("linalg_lstsq", "", public=False, returns="solution residuals rank singular_values", by_columns=False, autocast="cpu float32")
 def _lstsq(A, B, rcond, driver):
     """The solution of least norm: for 'gelsy' by QR, else by the singular value decomposition; the driver decides which results are given."""
     xp = arrays.module_of(A)
@@ -314,7 +314,7 @@ def _lstsq_gradient(grads, A, B, solution, needs):
     return {"A": of_a, "B": of_b}
 
 
-@composite(name="linalg.lstsq", method=False)
+@composite(name="linalg.lstsq", method=False, autocast="cpu float32")
 def lstsq(A, B, rcond=None, *, driver=None):
     """X that makes |A X - B| least, of all such X the shortest. (..., M, N), (..., M, K) or (..., M) -> (..., N, K) or (..., N).
 
@@ -322,7 +322,7 @@ def lstsq(A, B, rcond=None, *, driver=None):
     'gelsd' and 'gelss' the singular values and residuals too, 'gels' takes A to have full rank and gives the residuals.
     """
     name = "torch.linalg.lstsq"
-    check_matrices(name, A._array, "input")
+    check_matrices(name, A, "input")
     if B.dim() < 1:
         raise RuntimeError(f"{name}: other must have at least 1 dimension.")
     driver = driver or "gelsy"
@@ -389,7 +389,7 @@ def _pinv_gradient(grad, result, A):
 pinv.derivative(A=_pinv_gradient, **dict.fromkeys(("rcond", "atol", "rtol"), lambda grad: None))
 
 
-@composite
+@composite(autocast="cpu float32")
 def pinverse(input, rcond=1e-15):
     """The pseudo-inverse; the older name of linalg.pinv."""
     return pinv(input, rcond)
@@ -398,7 +398,7 @@ def pinverse(input, rcond=1e-15):
 # -- tensors as operators --------------------------------------------------------------------------------------------------
 
 
-@composite(name="linalg.tensorinv", method=False, out="cast rows")
+@composite(name="linalg.tensorinv", method=False, out="cast rows", autocast="cpu float32")
 def tensorinv(A, ind=2):
     """The inverse of A as an operator that takes its last dimensions to its first `ind`: tensordot(tensorinv(A), A, ind) is an identity."""
     if ind <= 0:
@@ -411,7 +411,7 @@ def tensorinv(A, ind=2):
     return inv(A.reshape((rows, columns))).reshape((*shape[ind:], *shape[:ind]))
 
 
-@composite(name="linalg.tensorsolve", method=False, out=True)
+@composite(name="linalg.tensorsolve", method=False, out=True, autocast="cpu float32")
 def tensorsolve(A, B, dims=None):
     """X with tensordot(A, X, X.ndim) = B. `dims` of A are moved to its end first."""
     if dims is not None:

@@ -86,7 +86,7 @@ def logit(input, eps=None):
 
 erf = function("erf", "2 / sqrt(pi) times the integral of exp(-t^2) from 0 to input.", aliases=("special.erf",))
 erfc = function("erfc", "1 - erf(input), exact where that is small.", aliases=("special.erfc",))
-erfinv = function("erfinv", "The number whose erf is input.", aliases=("special.erfinv",))
+erfinv = function("erfinv", "The number whose erf is input.", aliases=("special.erfinv",), autocast="cuda float32")
 
 # (1 + 2 x) exp(x^2) erfc(x) for x >= 0 in t = (x - 3) / (x + 3): Chebyshev coefficients, computed in 40 digits
 ERFCX = (

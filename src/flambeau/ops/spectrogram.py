@@ -14,7 +14,7 @@ from flambeau.ops.declare import OPS, composite
 from flambeau.ops.views import _unfold_backward, whole
 
 
-@composite
+@composite(autocast="cpu float32")
 def stft(
     input, n_fft, hop_length=None, win_length=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None,
     return_complex=None, align_to_window=None,

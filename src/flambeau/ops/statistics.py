@@ -15,7 +15,7 @@ from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unredu
 
 
 def _has_variance(input, *options, correction=None, **named) -> bool:
-    return correction is None and 0 not in input._array.shape and 1 not in input._array.shape  # else there may be something to warn of
+    return correction is None and 0 not in input.shape and 1 not in input.shape  # else there may be something to warn of
 
 
 def _declared(name: str, root: bool, both: bool, meaning: str):
@@ -55,9 +55,7 @@ _std.derivative(
 )
 
 
-@_var_mean.joint
-def _(grads, input, dims, correction, keepdim):
-    return {"input": _from_both(grads[0], grads[1], input, dims, correction, keepdim)}
+_var_mean.joint(lambda grads, input, dims, correction, keepdim: {"input": _from_both(grads[0], grads[1], input, dims, correction, keepdim)})
 
 
 @_std_mean.joint

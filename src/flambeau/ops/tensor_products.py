@@ -11,7 +11,7 @@ from flambeau.ops.matrix import conj
 from flambeau.ops.views import _unsafe_view, whole
 
 
-@composite(method=False, out="same detached")
+@composite(method=False, out="same detached", autocast="cuda widest")
 def tensordot(a, b, dims=2):
     """The product of two tensors summed over `dims` pairs of dimensions: the last of a and the first of b, or two lists of dimensions.
 
@@ -58,7 +58,12 @@ def _paired_dims(a, b, dims) -> tuple[list[int], list[int]]:
     return list(range(a.dim() - count, a.dim())), list(range(count))
 
 
-@composite(out=True)
+def _autocast(device: str, given: dict) -> str | None:
+    """inner of two vectors is no matrix product on the CPU."""
+    return "given" if device == "cpu" and all(getattr(given.get(name), "ndim", 0) == 1 for name in ("input", "other")) else None
+
+
+@composite(out=True, autocast=_autocast)
 def inner(input, other):
     """The products of rows: (..., K), (..., K) summed over K, every row of `input` with every row of `other`. A 0-d tensor multiplies."""
     if input.dim() == 0 or other.dim() == 0:
@@ -109,7 +114,7 @@ _cross.derivative(
 )
 
 
-@composite(method=False, out="cast apart", name="linalg.cross")
+@composite(method=False, out="cast apart", name="linalg.cross", autocast="cuda given")
 def linalg_cross(input, other, *, dim=-1):
     """The cross product of 3-vectors along `dim`; other dimensions broadcast."""
     if input.dim() != other.dim():
@@ -120,7 +125,7 @@ def linalg_cross(input, other, *, dim=-1):
     return _cross(input, other, at - input.dim())
 
 
-@composite(out="cast apart")
+@composite(out="cast apart", autocast="cuda widest")
 def cross(input, other, dim=None):
     """The cross product of 3-vectors along `dim`: the first dimension of size 3 if none is named."""
     if dim is None:

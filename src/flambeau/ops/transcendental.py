@@ -14,18 +14,18 @@ function = functools.partial(unary, rule="float", inplace=True)
 
 # -- exponentials ----------------------------------------------------------------------------------------------------
 
-exp = function("exp", "e to the power of input.")
+exp = function("exp", "e to the power of input.", autocast="cuda float32")
 exp2 = function("exp2", "2 to the power of input.", aliases=("special.exp2",))
-expm1 = function("expm1", "exp(input) - 1, exact where input is small.", aliases=("special.expm1",))
+expm1 = function("expm1", "exp(input) - 1, exact where input is small.", aliases=("special.expm1",), autocast="cuda float32")
 sigmoid = function("sigmoid", "1 / (1 + exp(-input)).", aliases=("special.expit", "nn.functional.sigmoid"))
 
 
 # -- logarithms ------------------------------------------------------------------------------------------------------
 
-log = function("log", "The natural logarithm.")
-log2 = function("log2", "The logarithm to base 2.")
-log10 = function("log10", "The logarithm to base 10.")
-log1p = function("log1p", "log(1 + input), exact where input is small.", aliases=("special.log1p",))
+log = function("log", "The natural logarithm.", autocast="cuda float32")
+log2 = function("log2", "The logarithm to base 2.", autocast="cuda float32")
+log10 = function("log10", "The logarithm to base 10.", autocast="cuda float32")
+log1p = function("log1p", "log(1 + input), exact where input is small.", aliases=("special.log1p",), autocast="cuda float32")
 
 
 def _log_of_sum(input, other, rest):
@@ -76,13 +76,13 @@ logaddexp2.derivative(
 
 sin = function("sin", "The sine.")
 cos = function("cos", "The cosine.")
-tan = function("tan", "The tangent.")
-asin = function("asin", "The angle between -pi/2 and pi/2 whose sine is input.", aliases=("arcsin",))
-acos = function("acos", "The angle between 0 and pi whose cosine is input.", aliases=("arccos",))
+tan = function("tan", "The tangent.", autocast="cuda float32")
+asin = function("asin", "The angle between -pi/2 and pi/2 whose sine is input.", aliases=("arcsin",), autocast="cuda float32")
+acos = function("acos", "The angle between 0 and pi whose cosine is input.", aliases=("arccos",), autocast="cuda float32")
 atan = function("atan", "The angle between -pi/2 and pi/2 whose tangent is input.", aliases=("arctan",))
 
 
-@pointwise(rule="float", inplace=True, complex=False, numbers=False, aliases=("arctan2",))
+@pointwise(rule="float", inplace=True, complex=False, numbers=False, aliases=("arctan2",), autocast="cuda widest")
 def atan2(input, other):
     """The angle of the point with ordinate input and abscissa other, between -pi and pi."""
     return e.atan2(input, other)
@@ -117,8 +117,8 @@ def _sinc_slope(grad, t, x):
 
 # -- hyperbolic ------------------------------------------------------------------------------------------------------
 
-sinh = function("sinh", "The hyperbolic sine.")
-cosh = function("cosh", "The hyperbolic cosine.")
+sinh = function("sinh", "The hyperbolic sine.", autocast="cuda float32")
+cosh = function("cosh", "The hyperbolic cosine.", autocast="cuda float32")
 tanh = function("tanh", "The hyperbolic tangent.", aliases=("nn.functional.tanh",))
 asinh = function("asinh", "The number whose hyperbolic sine is input.", aliases=("arcsinh",))
 acosh = function("acosh", "The number from 0 on whose hyperbolic cosine is input.", aliases=("arccosh",))

@@ -83,10 +83,10 @@ def reshape(input, *shape, **named):
 
 def reshaped(input, sizes: tuple[int, ...]):
     """`input` in another shape, of which one size may be -1."""
-    shape, strides = arrays.view_of(input._array)
+    shape, strides = tuple(input.shape), input.stride()
     if strides == layout.contiguous_strides(shape):
         return _view.call(input, sizes)
-    new = layout.infer_size(sizes, input._array.size)
+    new = layout.infer_size(sizes, input.numel())
     return _view.call(input, new) if layout.view(shape, strides, new) is not None else _unsafe_view.call(input.contiguous(), new)
 
 
@@ -397,7 +397,7 @@ def narrow(input, dim, start, length):
             raise RuntimeError(f"start must be an 0-dim integral Tensor, found {start.dtype} of shape {tuple(start.shape)}")
         start = start.item()
     dim, start, length = whole(dim), whole(start), whole(length)
-    layout.narrow(*arrays.view_of(input._array), 0, dim, start, length)  # raises where it does not fit
+    layout.narrow(tuple(input.shape), input.stride(), 0, dim, start, length)  # raises where it does not fit
     if start < 0:
-        start += input._array.shape[dim]
+        start += input.shape[dim]
     return _slice(input, dim, start, start + length, 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from flambeau.autograd.modes import no_grad
 from flambeau.dtypes import finfo
 from flambeau.eager.updates import advance
+from flambeau.modes import no_grad
 from flambeau.ops.formats import preserve_format
 from flambeau.optim.optimizer import Optimizer, _get_scalar_dtype, _to_scalar, evaluated, one_element
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor, zeros, zeros_like
+from flambeau.tensor.making.factories import tensor, zeros, zeros_like
 
 __all__ = ["Adafactor"]
 

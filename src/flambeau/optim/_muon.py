@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from flambeau.autograd.modes import no_grad
+from flambeau.modes import no_grad
 from flambeau.ops import OPS
 from flambeau.ops.formats import preserve_format
 from flambeau.optim.optimizer import Optimizer, _to_scalar, evaluated, one_element
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros_like
+from flambeau.tensor.making.factories import zeros_like
 
 __all__ = ["Muon"]
 

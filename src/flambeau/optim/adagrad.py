@@ -5,7 +5,7 @@ from __future__ import annotations
 from flambeau.ops import updates
 from flambeau.ops.formats import preserve_format
 from flambeau.optim.elementwise import Elementwise, apply, check, check_fused
-from flambeau.tensor.factories import full_like
+from flambeau.tensor.making.factories import full_like
 
 __all__ = ["Adagrad", "adagrad"]
 

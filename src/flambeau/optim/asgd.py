@@ -6,7 +6,7 @@ from flambeau.eager.updates import read, write
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, like
 from flambeau.optim.optimizer import _get_scalar_dtype
-from flambeau.tensor.factories import full, ones, tensor, zeros
+from flambeau.tensor.making.factories import full, ones, tensor, zeros
 
 __all__ = ["ASGD", "asgd"]
 

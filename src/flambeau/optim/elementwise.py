@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd.modes import set_recording
-from flambeau.autograd.modes import state as modes
 from flambeau.eager import updates
+from flambeau.modes import set_recording
+from flambeau.modes import state as modes
 from flambeau.ops.formats import preserve_format
 from flambeau.ops.updates import Rule
 from flambeau.optim.optimizer import Optimizer, _get_scalar_dtype, evaluated, one_element
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor, zeros, zeros_like
+from flambeau.tensor.making.factories import tensor, zeros, zeros_like
 
 # What groups saved by older versions may lack.
 _SINCE = {

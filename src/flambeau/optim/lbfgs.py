@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau.autograd.modes import enable_grad, no_grad
+from flambeau.modes import enable_grad, no_grad
 from flambeau.ops import OPS
 from flambeau.optim.optimizer import Optimizer, _to_scalar, one_element
 from flambeau.tensor import Tensor

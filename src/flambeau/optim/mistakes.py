@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from flambeau import errors
-from flambeau.autograd.modes import state
+from flambeau.modes import state
 from flambeau.tensor import Tensor
 
 FORGOTTEN = (

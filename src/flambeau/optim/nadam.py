@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager.updates import read
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check
-from flambeau.tensor.factories import ones
+from flambeau.tensor.making.factories import ones
 
 __all__ = ["NAdam", "nadam"]
 

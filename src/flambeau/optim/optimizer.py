@@ -15,10 +15,10 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau import dtypes, errors
-from flambeau.autograd.modes import set_recording
-from flambeau.autograd.modes import state as modes
-from flambeau.autograd.node import RemovableHandle
 from flambeau.eager import updates
+from flambeau.interpreters import stack
+from flambeau.modes import set_recording
+from flambeau.modes import state as modes
 from flambeau.optim.mistakes import Watch
 from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
     _capturable_doc,
@@ -41,7 +41,8 @@ from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optim
     _view_as_real,
 )
 from flambeau.tensor import Tensor
-from flambeau.tensor.legacy import typename
+from flambeau.tensor.making.legacy import typename
+from flambeau.tensor.node import RemovableHandle
 
 __all__ = ["Optimizer", "register_optimizer_step_post_hook", "register_optimizer_step_pre_hook"]
 
@@ -108,7 +109,7 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
-        recorder = modes.recorder
+        recorder = stack.at(stack.PROFILE)
         if recorder is None:
             return self._forget(set_to_none)
         start = now()
@@ -271,7 +272,7 @@ class Optimizer:
         @functools.wraps(func)
         def step(*args, **kwargs):
             self = args[0]
-            recorder = modes.recorder
+            recorder = stack.at(stack.PROFILE)
             if recorder is None:
                 return hooked(self, args, kwargs)
             start = now()

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import devices, dtypes
-from flambeau.autograd.modes import set_recording
-from flambeau.autograd.modes import state as modes
+from flambeau.modes import set_recording
+from flambeau.modes import state as modes
 from flambeau.ops.complex import view_as_real
 from flambeau.tensor import Tensor
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
 
 Groups = dict[tuple[devices.device, dtypes.dtype], tuple[list[list], list[int]]]
 

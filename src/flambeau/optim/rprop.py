@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, like
-from flambeau.tensor.factories import full_like
+from flambeau.tensor.making.factories import full_like
 
 __all__ = ["Rprop", "rprop"]
 

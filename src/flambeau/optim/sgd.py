@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, check_fused
-from flambeau.tensor.factories import empty_like
+from flambeau.tensor.making.factories import empty_like
 
 __all__ = ["SGD", "sgd"]
 

@@ -20,14 +20,14 @@ from itertools import chain
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.autograd.modes import no_grad
 from flambeau.eager.updates import move
+from flambeau.modes import no_grad
 from flambeau.nn import Module
 from flambeau.ops import updates
 from flambeau.optim.lr_scheduler import LRScheduler, Rates, _format_param, _warn_outside_step
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor
+from flambeau.tensor.making.factories import tensor
 
 __all__ = [
     "SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn", "get_swa_multi_avg_fn", "update_bn",

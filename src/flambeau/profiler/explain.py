@@ -23,7 +23,7 @@ from typing import Any
 
 from flambeau.profiler import mistakes
 from flambeau.settings import get_num_threads
-from flambeau.tensor.factories import ones
+from flambeau.tensor.making.factories import ones
 from flambeau.tracing.kinds import BACKWARD, NODE, OPERATION
 from flambeau.tracing.recorder import Recorder, line_of
 

@@ -21,7 +21,7 @@ from typing import Any
 from flambeau.autograd import profiler as plain
 from flambeau.autograd.profiler import record_function
 from flambeau.profiler.explain import Explanation, explain
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.tracing import chrome
 from flambeau.tracing.events import DeviceType, EventList, FunctionEventAvg  # noqa: F401  DeviceType is public here
 

@@ -14,8 +14,8 @@ from flambeau import dtypes
 from flambeau.quasirandom import directions
 from flambeau.random import Generator
 from flambeau.tensor import Tensor
-from flambeau.tensor.interop import from_numpy
-from flambeau.tensor.random_factories import randint
+from flambeau.tensor.making.interop import from_numpy
+from flambeau.tensor.making.random_factories import randint
 
 __all__ = ["SobolEngine"]
 

@@ -34,7 +34,7 @@ from flambeau.serialization.options import (
 )
 from flambeau.serialization.saving import DEFAULT_PROTOCOL, FILE_LIKE, _get_layout, save
 from flambeau.serialization.versions import check_module_version_greater_or_equal
-from flambeau.tensor.typed_storage import LEGACY_STORAGES
+from flambeau.tensor.memory.typed_storage import LEGACY_STORAGES
 
 FileLike = FILE_LIKE
 

@@ -19,13 +19,15 @@ from typing import Any
 from flambeau import devices, dtypes
 from flambeau.serialization import names
 from flambeau.serialization.saving import _get_layout
-from flambeau.tensor import Size, Tensor, pickling, qschemes
+from flambeau.tensor import Size, Tensor
 from flambeau.tensor.layouts import layout, sparse_coo
-from flambeau.tensor.legacy import TENSOR_TYPES
-from flambeau.tensor.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
-from flambeau.tensor.script_object import CELL, LINEAR, ScriptObject
-from flambeau.tensor.typed_storage import LEGACY_STORAGES, TypedStorage
-from flambeau.tensor.untyped_storage import UntypedStorage
+from flambeau.tensor.making import pickling
+from flambeau.tensor.making.legacy import TENSOR_TYPES
+from flambeau.tensor.making.parameter import Parameter, _rebuild_parameter, _rebuild_parameter_with_state
+from flambeau.tensor.memory.typed_storage import LEGACY_STORAGES, TypedStorage
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
+from flambeau.tensor.quantized import qschemes
+from flambeau.tensor.quantized.script_object import CELL, LINEAR, ScriptObject
 
 # -- what the program allows ---------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau.tensor import Tensor
-from flambeau.tensor.typed_storage import TypedStorage
+from flambeau.tensor.memory.typed_storage import TypedStorage
 
 MOST_NAMED = 10
 

@@ -20,10 +20,10 @@ from flambeau.serialization.loading import storage_id, unpickler_class
 from flambeau.serialization.locations import MAP_LOCATION, restorer
 from flambeau.serialization.saving import bytes_of
 from flambeau.serialization.sources import Source
-from flambeau.tensor.pickling import elements_come_later
+from flambeau.tensor.making.pickling import elements_come_later
+from flambeau.tensor.memory.typed_storage import TypedStorage, typed
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 from flambeau.tensor.storage import Storage
-from flambeau.tensor.typed_storage import TypedStorage, typed
-from flambeau.tensor.untyped_storage import UntypedStorage
 
 MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
 PROTOCOL_VERSION = 1001

@@ -28,9 +28,9 @@ from flambeau.serialization.saving import FILE_LIKE
 from flambeau.serialization.sources import Source, source_of
 from flambeau.serialization.versions import check_dill_version
 from flambeau.serialization.zip_reader import ZipReader
+from flambeau.tensor.memory.typed_storage import TypedStorage, typed
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 from flambeau.tensor.storage import Storage
-from flambeau.tensor.typed_storage import TypedStorage, typed
-from flambeau.tensor.untyped_storage import UntypedStorage
 
 
 def load(

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from flambeau import devices
 from flambeau.kernels import arrays
-from flambeau.tensor import host_memory
-from flambeau.tensor.typed_storage import LEGACY_STORAGES
-from flambeau.tensor.untyped_storage import UntypedStorage
+from flambeau.tensor.memory import host_memory
+from flambeau.tensor.memory.typed_storage import LEGACY_STORAGES
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 
 MAP_LOCATION: TypeAlias = Callable[[Any, str], Any] | devices.device | str | dict[str, str] | None
 _registry: list[tuple[int, Callable, Callable]] = []
@@ -130,6 +130,6 @@ def normalize_storage_type(storage_type: type) -> type:
 
 def storage_to_tensor_type(storage: Any) -> type:
     """The old class of tensors over such a storage: torch.FloatTensor for a storage of float32."""
-    from flambeau.tensor.legacy import TENSOR_TYPES
+    from flambeau.tensor.making.legacy import TENSOR_TYPES
 
     return TENSOR_TYPES[storage._pickle_storage_type().replace("Storage", "Tensor")]

@@ -9,8 +9,8 @@ import importlib
 import sys
 from typing import Any
 
-from flambeau.torch_names import FILES, NAMES, OURS, THEIRS, VISION
-from flambeau.torch_names import torch_home as name_in_files
+from flambeau.torch_homes import FILES, NAMES, OURS, THEIRS, VISION
+from flambeau.torch_homes import torch_home as name_in_files
 
 _FROM_FILE = {theirs: ours for ours, theirs in FILES.items()}
 _FROM_NAME = {(theirs, name): ours for (ours, name), theirs in NAMES.items()}

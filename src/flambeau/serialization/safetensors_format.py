@@ -13,9 +13,9 @@ from flambeau.kernels import arrays
 from flambeau.serialization.locations import MAP_LOCATION, destination, restorer
 from flambeau.serialization.sources import Source
 from flambeau.tensor import Tensor
-from flambeau.tensor.pickling import rebuild
+from flambeau.tensor.making.pickling import rebuild
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 from flambeau.tensor.storage import Storage
-from flambeau.tensor.untyped_storage import UntypedStorage
 
 DTYPES = {
     "F64": dtypes.float64, "F32": dtypes.float32, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "C64": dtypes.complex64,

@@ -27,9 +27,9 @@ from flambeau.serialization.options import current
 from flambeau.serialization.versions import check_dill_version
 from flambeau.serialization.zip_writer import CHUNK, ZipWriter
 from flambeau.tensor import layouts
-from flambeau.tensor.typed_storage import LEGACY_STORAGES, TypedStorage, storage_name
-from flambeau.tensor.typed_storage import typed as typed_bytes
-from flambeau.tensor.untyped_storage import UntypedStorage, flat_view
+from flambeau.tensor.memory.typed_storage import LEGACY_STORAGES, TypedStorage, storage_name
+from flambeau.tensor.memory.typed_storage import typed as typed_bytes
+from flambeau.tensor.memory.untyped_storage import UntypedStorage, flat_view
 
 DEFAULT_PROTOCOL = 2
 FILE_LIKE: TypeAlias = str | os.PathLike[str] | IO[bytes]

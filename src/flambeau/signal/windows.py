@@ -12,8 +12,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.factories import factory, made
-from flambeau.tensor.windows import cosines, hump, sampled, triangle
+from flambeau.tensor.making.factories import factory, made
+from flambeau.tensor.making.windows import cosines, hump, sampled, triangle
 
 __all__ = [
     "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann", "kaiser",

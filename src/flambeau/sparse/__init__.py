@@ -18,7 +18,7 @@ from flambeau.sparse.products import sparse_mm as mm
 from flambeau.sparse.reductions import log_softmax, softmax
 from flambeau.sparse.reductions import sparse_sum as sum
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.typed_storage import OLD_NAME_OF, OLD_NAMES
+from flambeau.tensor.memory.typed_storage import OLD_NAME_OF, OLD_NAMES
 
 __all__ = [
     "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS", "addmm", "as_sparse_gradcheck",

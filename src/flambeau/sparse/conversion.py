@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.ops import OPS
 from flambeau.ops.sparse_products import grouped, row_of_places, start_of_rows
 from flambeau.sparse import history
 from flambeau.sparse.parts import KINDS, OF_BLOCKS, Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.ranges import arange
+from flambeau.tensor.making.ranges import arange
 
 
 def _same(grad: Tensor, *saved: Any) -> Tensor:

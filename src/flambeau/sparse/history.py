@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import FREED, Node, freed_error
+from flambeau import modes
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of, save, unpack
 from flambeau.sparse.parts import Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import FREED, Node, freed_error
 
 
 class SparseNode(Node):

@@ -9,7 +9,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.sparse.parts import BY_ROWS, OF_BLOCKS, Compressed
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.typed_storage import OLD_NAME_OF
+from flambeau.tensor.memory.typed_storage import OLD_NAME_OF
 
 
 class check_sparse_tensor_invariants:

@@ -10,7 +10,8 @@ from flambeau.eager.overrides import overridable
 from flambeau.sparse import history, invariants
 from flambeau.sparse.parts import BY_COLUMNS, BY_ROWS, KINDS, OF_BLOCKS, Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Size, Tensor, layouts
-from flambeau.tensor.factories import as_tensor, device_of, dtype_of, shape_of, zeros
+from flambeau.tensor.arguments import device_of, dtype_of, shape_of
+from flambeau.tensor.making.factories import as_tensor, zeros
 
 
 @overridable

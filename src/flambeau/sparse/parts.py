@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.eager import overrides
+from flambeau.interpreters import by_name
 from flambeau.tensor import Size, Tensor, layouts
+from flambeau.tensor.memory.typed_storage import OLD_NAME_OF
 from flambeau.tensor.storage import Storage
-from flambeau.tensor.typed_storage import OLD_NAME_OF
 
 KINDS = {  # in PyTorch's messages
     layouts.strided: "Strided", layouts.sparse_coo: "Sparse", layouts.sparse_csr: "SparseCsr", layouts.sparse_csc: "SparseCsc",
@@ -128,7 +128,7 @@ class Compressed(Parts):
 class SparseTensor(Tensor):
     """A tensor of which only some elements are stored. See the note above."""
 
-    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    __torch_function__ = by_name.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
     _sees_building_blocks = True  # it is told which operation runs, not under which public name
     _array: Any
 
@@ -236,7 +236,7 @@ class SparseTensor(Tensor):
     def new(self, *args: Any, device: Any = None) -> SparseTensor:
         """The old constructor of COO tensors, with the dtype and device of this tensor."""
         from flambeau.sparse import making
-        from flambeau.tensor.legacy import _check_device
+        from flambeau.tensor.making.legacy import _check_device
 
         _check_device(device, self.device.type)
         return making.old_constructor(args, dtype=self.dtype, device=self.device)
@@ -269,7 +269,7 @@ class SparseTensor(Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol):
-        from flambeau.tensor import pickling
+        from flambeau.tensor.making import pickling
 
         array = self._array
         if type(array) is Coo:

@@ -11,8 +11,7 @@ from importlib import import_module
 from math import prod
 from typing import Any
 
-from flambeau import devices
-from flambeau.autograd import modes
+from flambeau import devices, modes
 from flambeau.eager.inplace import check_cast
 from flambeau.kernels import layout
 from flambeau.ops import OPS
@@ -34,7 +33,7 @@ from flambeau.sparse.conversion import (
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import Compressed, Coo, Parts, SparseTensor, wrapped
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.ranges import arange
+from flambeau.tensor.making.ranges import arange
 
 INDICES = ("indices", "starts", "others")  # what parts may have beside values
 
@@ -475,7 +474,7 @@ def _check_format(input: SparseTensor, layout: Any, memory_format: Any) -> None:
 def _values_like(name: str, home: str, input: SparseTensor, *bounds: Any, layout: Any = None, **options: Any) -> Tensor:
     """empty_like, randn_like and their like: a compressed tensor keeps its places and gets other elements."""
     _check_format(input, layout, options.get("memory_format"))
-    make, parts = getattr(import_module(f"flambeau.tensor.{home}"), name), input._array
+    make, parts = getattr(import_module(f"flambeau.tensor.making.{home}"), name), input._array
     if layout is layouts.strided:
         return make(zeros_like(input, layout=layout), *bounds, **options)
     if input.is_sparse or layout not in (None, input.layout):

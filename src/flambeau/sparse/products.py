@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager.overrides import overridable
 from flambeau.ops import OPS
 from flambeau.ops.sparse_products import row_dots, row_of_places, rows_product, start_of_rows
@@ -27,7 +27,7 @@ from flambeau.sparse.conversion import (
 from flambeau.sparse.dispatch import refusal, rule
 from flambeau.sparse.parts import KINDS, Coo, SparseTensor
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.typed_storage import OLD_NAME_OF
+from flambeau.tensor.memory.typed_storage import OLD_NAME_OF
 
 
 def _rows(x: SparseTensor) -> tuple[Tensor, Tensor, Tensor]:

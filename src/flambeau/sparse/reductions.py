@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.kernels import layout
 from flambeau.ops import OPS
 from flambeau.sparse import history

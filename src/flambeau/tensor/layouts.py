@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.ops.formats import Constant
+from flambeau.dtypes import Constant
 
 
 class layout(Constant):

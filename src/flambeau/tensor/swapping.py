@@ -11,8 +11,8 @@ import copyreg
 import weakref
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import _accumulators, next_sequence
+from flambeau import modes
+from flambeau.tensor.node import _accumulators, next_sequence
 from flambeau.tensor.tensor import Tensor
 
 

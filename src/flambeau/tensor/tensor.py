@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, errors
-from flambeau.autograd import modes
-from flambeau.autograd.node import LEAF, Node, RemovableHandle, shown
+from flambeau import devices, dtypes, errors, modes
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native.native import maker
 from flambeau.ops import formats
+from flambeau.tensor.node import LEAF, Node, RemovableHandle, shown
 from flambeau.tensor.storage import Storage
 
 if TYPE_CHECKING:
@@ -128,9 +128,7 @@ class Tensor(Methods):
     __array_priority__ = 1000  # NumPy leaves `ndarray * tensor` to us
 
     def __new__(cls, *args, **kwargs):
-        from flambeau.tensor import legacy
-
-        return legacy.constructor(cls, *args, **kwargs)
+        return cls._constructed(*args, **kwargs)  # see making/legacy.py
 
     # -- geometry
 
@@ -245,7 +243,7 @@ class Tensor(Methods):
         """The storage, made now if nothing has shared it so far."""
         if self._storage is None:
             made = Storage(self._array)
-            if self._storage is None:  # else another thread was quicker: see Note [counting without a lock] in autograd/modes.py
+            if self._storage is None:  # else another thread was quicker: see Note [counting without a lock] in modes.py
                 self._storage = made
         return self._storage  # type: ignore[return-value]
 
@@ -261,12 +259,6 @@ class Tensor(Methods):
         storage.version += 1
         if not modes.paused or modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()
-
-    def untyped_storage(self):
-        """The bytes behind the tensor and its views."""
-        from flambeau.tensor.untyped_storage import UntypedStorage
-
-        return UntypedStorage._of(self._shared_storage())
 
     # -- history
 
@@ -318,9 +310,7 @@ class Tensor(Methods):
     def _view_node(self) -> Node | None:
         """The history of a view, made anew if its base was written to since."""
         if self._stamp != self._storage.version and (self._node is not None or self._base._needs) and self._is_float():
-            from flambeau.eager import inplace
-
-            inplace.replay_view(self)
+            self._replay_view()  # see eager/inplace.py
         return self._node
 
     def _edge(self) -> tuple | None:
@@ -450,7 +440,7 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """The same memory without history: gradients stop here. Writes through either are seen by both, and by backward."""
-        if (modes.special and modes.state.dispatch_modes) or type(self) in DISPATCHED:
+        if (modes.special and stack.at(stack.DISPATCH) is not None) or type(self) in DISPATCHED:
             found = self._asked_to_detach()
             if found is not None:
                 return found

@@ -14,8 +14,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import as_tensor
 from flambeau.tensor.layouts import sparse_bsr, sparse_coo, sparse_csr, strided
+from flambeau.tensor.making.factories import as_tensor
 
 # rtol, atol. What is not here (integers, bool) must be equal.
 TOLERANCES = {

@@ -10,8 +10,8 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.ops.complex import view_as_real
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.random_factories import randint
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.random_factories import randint
 
 
 def make_tensor(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd.modes import state
+from flambeau.dispatch import stack
 from flambeau.dispatch.fake import FakeTensorMode, maybe_get_fake_mode
 from flambeau.eager.arguments import tensors_in
 
@@ -13,7 +13,7 @@ __all__ = ["active_fake_mode", "detect_fake_mode"]
 
 def active_fake_mode() -> FakeTensorMode | None:
     """The innermost FakeTensorMode that is active; None outside of any."""
-    return next((mode for mode in reversed(state.dispatch_modes) if isinstance(mode, FakeTensorMode)), None)
+    return next((mode for mode in reversed(stack.current_modes()) if isinstance(mode, FakeTensorMode)), None)
 
 
 def detect_fake_mode(inputs: Any = None) -> FakeTensorMode | None:

@@ -2,7 +2,7 @@
 
 from flambeau import import_only, ops
 from flambeau.library.keys import DispatchKey
-from flambeau.ops.overloads import Namespace, OpOverload, OpOverloadPacket
+from flambeau.operators.overloads import Namespace, OpOverload, OpOverloadPacket
 
 __all__ = ["DispatchKey", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "OperatorBase", "TorchBindOpOverload", "ops"]
 

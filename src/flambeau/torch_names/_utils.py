@@ -3,19 +3,17 @@ exceptions on their way to another process; and the functions that pickles of Py
 
 from __future__ import annotations
 
-import pickle
-import sys
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from flambeau.exception_wrapper import ExceptionWrapper  # noqa: F401
 from flambeau.ops import OPS, contents
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
-from flambeau.tensor.pickling import (  # noqa: F401
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.parameter import _rebuild_parameter, _rebuild_parameter_with_state  # noqa: F401  (pickles name these and the next)
+from flambeau.tensor.making.pickling import (  # noqa: F401
     _rebuild_meta_tensor_no_storage,
     _rebuild_qtensor,
     _rebuild_sparse_tensor,
@@ -82,36 +80,3 @@ def _set_obj_state(obj: Any, state: Any) -> Any:
     for name, value in [*(attributes or {}).items(), *(slots or {}).items()]:
         setattr(obj, name, value)
     return obj
-
-
-class ExceptionWrapper:
-    """An exception as text and a type, to be raised again in another thread or process."""
-
-    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
-        kind, problem, _ = exc_info or sys.exc_info()
-        self.exc_type: Any = kind
-        self.name = self.exc_type.__name__
-        try:
-            pickle.dumps(self.exc_type)
-        except Exception:  # a class inside a function, say
-            self.exc_type = RuntimeError
-        self.exc_msg = "".join(traceback.format_exception(problem))
-        self.where = where
-
-    def reraise(self) -> None:
-        """Raise it with the other's traceback as its message."""
-        text = f"Caught {self.name} {self.where}.\nOriginal {self.exc_msg}"
-        if self.exc_type is KeyError:
-            text = _Verbatim(text)
-        try:
-            problem = self.exc_type(text)
-        except Exception:  # its constructor wants other arguments
-            problem = RuntimeError(text)
-        raise problem from None
-
-
-class _Verbatim(str):
-    """KeyError shows the repr of its message: this one is itself."""
-
-    def __repr__(self) -> str:
-        return str(self)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
+from flambeau.interpreters import stack
 from flambeau.ops import ABOVE
 from flambeau.tensor import Tensor
 
@@ -16,7 +17,7 @@ def cond(pred: Any, true_fn: Callable, false_fn: Callable, operands: tuple | lis
         raise RuntimeError(f"Expected pred to be bool or a single-element boolean tensor, but got {type(pred).__name__}")
     if isinstance(pred, Tensor) and pred.numel() != 1:
         raise RuntimeError(f"cond: pred is a bool, or a tensor of one, found shape {tuple(pred.shape)}")
-    if modes.special and modes.state.dispatch_modes:
+    if modes.special and stack.at(stack.DISPATCH) is not None:
         return ABOVE["higher_order"]().cond(pred, true_fn, false_fn, operands)  # which asks them
     return chosen(pred, true_fn, false_fn, operands)
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import bind, updates
 from flambeau.tensor import Tensor
 

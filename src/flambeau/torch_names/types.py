@@ -9,8 +9,8 @@ from typing import IO, Any, TypeAlias
 
 from flambeau import devices, dtypes
 from flambeau.tensor import Size, Tensor, layouts
-from flambeau.tensor.typed_storage import TypedStorage
-from flambeau.tensor.untyped_storage import UntypedStorage
+from flambeau.tensor.memory.typed_storage import TypedStorage
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 
 __all__ = ["Device", "FileLike", "Number", "Storage"]
 

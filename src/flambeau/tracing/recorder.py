@@ -1,8 +1,8 @@
 """The notes of a profiler: one tuple per operation, per node of backward, per range of the program.
 
-While a thread is profiled, `modes.state.recorder` is its Recorder and every operation comes to `run` before its own code (see
-eager/overrides.py). An operation that has no parts worth showing runs with the mode lifted, on the hot path it would have taken; a composite
-runs with the mode on, and its parts come here in turn. Nothing is interpreted here: `events.build` does that when somebody looks.
+While a thread is profiled, its Recorder is on the stack of interpreters. An operation that has no parts worth showing runs with the recorder taken
+off, on the hot path it would have taken; during a composite it stays, and the parts come here in turn. Nothing is interpreted here:
+`events.build` does that when somebody looks.
 
     (start, end, kind, what, line, more)     times in ns; line is (code object, offset in it) of the program; more depends on the kind
 
@@ -23,7 +23,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns as now
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
+from flambeau.interpreters import stack
 from flambeau.tensor import PLAIN, Tensor
 from flambeau.tracing import names
 from flambeau.tracing.kinds import NODE, OPERATION, RANGE
@@ -36,12 +37,14 @@ _theirs: dict[int, Any] = {}
 MODES = {"dropout": 2, "dropout1d": 2, "dropout2d": 2, "dropout3d": 2, "alpha_dropout": 2, "batch_norm": 5}  # where `training` is passed
 SLOW = 150_000  # ns
 WIDTH = 6  # entries of a note
-_whole: dict[Any, bool] = {}  # operation -> whether it has no parts worth showing
+_whole: dict[Any, bool] = {}  # function of an operation -> whether it has no parts worth showing
 watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
 
 
-class Recorder:
+class Recorder(stack.Interpreter):
     """Notes of one thread, from `start` to `stop`."""
+
+    level, stays, by_operations = stack.PROFILE, True, False
 
     def __init__(self, shapes: bool = False, memory: bool = False, stacks: bool = False, modules: bool = False, device: bool = False):
         self.shapes, self.stacks, self.modules = shapes, stacks, modules
@@ -76,22 +79,19 @@ class Recorder:
 
     def start(self) -> None:
         """Note what this thread does from now on."""
-        if state.recorder is not None:
+        if active() is not None:
             raise RuntimeError("Profiler is already enabled on this thread: a profile inside another one cannot tell whose time it is")
         self._stops = [start() for start in watchers] if self.modules else []
         self.thread = threading.get_native_id()
         self.first = now()
-        state.recorder = self
-        modes.enter()
+        stack.push(self)
 
     def stop(self) -> None:
         """Note no more."""
         if self.ledger is not None:
             self.ledger.close()
         self.last = now()
-        if state.recorder is self:
-            state.recorder = None
-            modes.leave()
+        stack.remove(self)
         for stop in self._stops:
             stop()
         if self.clock is not None:
@@ -104,56 +104,40 @@ class Recorder:
         """All notes so far, each (start, end, kind, what, line, more)."""
         return list(zip(*[iter(self.rows)] * WIDTH, strict=True))
 
-    def run(self, function: Callable, op: Any, args: tuple, kwargs: dict) -> Any:
-        """Call `function`, a form of `op`, and note it."""
-        if state.autocast is None and self.is_whole(op):
+    def handle(self, function: Any, args: tuple, kwargs: dict, next: Callable) -> Any:
+        """Carry out a call, and note it."""
+        op = getattr(function, "op", None)
+        if op is None:  # such as one that makes tensors: `event` says what it shows, or tells it from the arguments
+            event = getattr(function, "event", None)
+            if event is None:
+                return next(*args, **kwargs)
+            return self.run_whole(next, event(*args) if callable(event) else event, args, kwargs)
+        if len(state.stack) == 1 and self.is_whole(function):  # else others may have something to add
+            return self.run_whole(next, function, args, kwargs)
+        return self.run_parts(function, next, args, kwargs)
+
+    def alone(self, function: Any, body: Callable, args: tuple, kwargs: dict) -> Any:
+        """The usual case, without detours: profiles are to be cheap."""
+        if _whole.get(function):
             return self.run_whole(function, function, args, kwargs)
-        state.noted = True  # its own code now, and then here again for each of its parts
-        try:
-            return self.run_parts(function, function, args, kwargs)
-        finally:
-            state.noted = False
-
-    def run_parts(self, function: Callable, forward: Callable, args: tuple, kwargs: dict) -> Any:
-        """Call `forward`, which does what the composite `function` does and comes here for each of its parts, and note it."""
-        op, rows = function.op, self.rows  # type: ignore[attr-defined]
-        before = len(rows)
-        device = self.clock.begin() if self.clock is not None else None
-        start = now()
-        result = forward(*args, **kwargs)
-        end = now()
-        if len(rows) == before + WIDTH and names.of(rows[-3]) == names.of(function) and op.short not in MODES:
-            _whole[op] = True  # its only part is the operation of the same name, and they are one event
-        line = self.looked_up(function, start, end) if end > self.due or end - start > SLOW or function not in self.known else None
-        if op.short in MODES:
-            self._note_mode(op.short, line, args, kwargs, result)
-        if self.plain:
-            self.note((start, end, OPERATION, function, line, sequence_of(result)))
-        else:
-            self.operation(function, start, end, line, args, kwargs, result, device)
-        return result
-
-    def _note_mode(self, name: str, line, args: tuple, kwargs: dict, result) -> None:
-        at = MODES[name]
-        training = bool(args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2)))
-        if training == state.grad:  # as it should be
-            return
-        chance = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-        if at != 2 or chance:
-            self.modal.append((name, line or self.line(), training, state.grad, sequence_of(result)))
+        return self.handle(function, args, kwargs, stack.Next(stack.walk, (), function, body, None))
 
     def run_whole(self, function: Callable, name: Any, args: tuple, kwargs: dict) -> Any:
         """Call something that has no parts worth showing, and note it. `name` is that of the operation, or the function of one."""
         device = None if self.clock is None else self.clock.begin()
-        state.recorder = None
+        before = state.stack
+        without = state.stack = () if len(before) == 1 else stack.left_out(before, self)
         modes.special -= 1  # in place, since this is done for every operation: see Note [counting without a lock]
         start = now()
         try:
             result = function(*args, **kwargs)
         finally:
             end = now()
-            state.recorder = self
-            modes.special += 1
+            if state.stack is without:  # `stack.back`, without the call
+                state.stack = before
+                modes.special += 1
+            else:
+                stack.back(self, before, without)
         if end > self.due or end - start > SLOW or name not in self.known:
             line = self.looked_up(name, start, end)
             if end - start > SLOW and (line is not None or name in self.suspects) and is_scattered(args):
@@ -172,6 +156,34 @@ class Recorder:
         self.note((start, end, OPERATION, name, line, sequence))
         return result
 
+    def run_parts(self, function: Callable, forward: Callable, args: tuple, kwargs: dict) -> Any:
+        """Call `forward`, which does what the composite `function` does and comes here for each of its parts, and note it."""
+        op, rows = function.op, self.rows  # type: ignore[attr-defined]
+        before = len(rows)
+        device = self.clock.begin() if self.clock is not None else None
+        start = now()
+        result = forward(*args, **kwargs)
+        end = now()
+        if len(rows) == before + WIDTH and names.of(rows[-3]) == names.of(function) and op.short not in MODES:
+            _whole[function] = True  # its only part is the operation of the same name, and they are one event
+        line = self.looked_up(function, start, end) if end > self.due or end - start > SLOW or function not in self.known else None
+        if op.short in MODES:
+            self._note_mode(op.short, line, args, kwargs, result)
+        if self.plain:
+            self.note((start, end, OPERATION, function, line, sequence_of(result)))
+        else:
+            self.operation(function, start, end, line, args, kwargs, result, device)
+        return result
+
+    def _note_mode(self, name: str, line, args: tuple, kwargs: dict, result) -> None:
+        at = MODES[name]
+        training = bool(args[at] if len(args) > at else kwargs.get("training", kwargs.get("train", at == 2)))
+        if training == state.grad:  # as it should be
+            return
+        chance = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+        if at != 2 or chance:
+            self.modal.append((name, line or self.line(), training, state.grad, sequence_of(result)))
+
     def looked_up(self, name: Any, start: int, end: int) -> Any:
         """The line of an operation that ended just now, or None: see Note [lines of quick operations]."""
         spent, share = self.lines_ns, 100 if end - start > SLOW else 200
@@ -187,12 +199,12 @@ class Recorder:
         return line
 
     @staticmethod
-    def is_whole(op: Any) -> bool:
+    def is_whole(function: Any) -> bool:
         """Whether an operation has no parts worth showing: it is computed at once, or usually is, or is a view."""
-        known = _whole.get(op)
+        known, op = _whole.get(function), function.op
         if known is None:
             composite = op.kind == "composite" and op.short != "sum_to_size"
-            known = _whole[op] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
+            known = _whole[function] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
         return known
 
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:
@@ -204,12 +216,12 @@ class Recorder:
             device = self.clock.end(device, (first_of(result), *args[:2]))
         self.note((start, end, OPERATION, function, line, (sequence_of(result), looks, device)))
 
-    def apply(self, node: Any, grads: Sequence) -> list:
+    def handle_node(self, node: Any, grads: Sequence, next: Callable) -> list:
         """Run a node of backward, and note it. (The engine notes by itself where there are only times to note.)"""
         device = self.clock.begin() if self.clock is not None else None
         start = now()
         try:
-            sent = node.apply(*grads)
+            sent = next(grads)
         finally:
             end = now()
         if self.ledger is not None:
@@ -252,6 +264,11 @@ class Recorder:
                 _ours[id(code)] = code
             frame = frame.f_back
         return None
+
+
+def active() -> Recorder | None:
+    """The recorder of this thread, unless an operation without parts is running."""
+    return stack.at(stack.PROFILE)
 
 
 class Range:
@@ -322,9 +339,9 @@ def _look(value: Any) -> Any:
 
 def _forget() -> None:
     """A process that was forked in the middle of a profile (a worker of a data loader) has nobody to tell what it does."""
-    if state.recorder is not None:
-        state.recorder = None
-        modes.leave()
+    recorder = active()
+    if recorder is not None:
+        stack.remove(recorder)
 
 
 if hasattr(os, "register_at_fork"):

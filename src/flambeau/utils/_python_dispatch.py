@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flambeau.autograd import modes
 from flambeau.dispatch import aliasing, stack
 from flambeau.dispatch.mode import BaseTorchDispatchMode, TorchDispatchMode
+from flambeau.interpreters import stack as interpreters
 from flambeau.tensor import Tensor
 
 __all__ = [
@@ -17,29 +17,28 @@ __all__ = [
 ]  # fmt: skip
 
 return_and_correct_aliasing = aliasing.return_and_correct_aliasing
-state = modes.state
 
 
 def is_in_torch_dispatch_mode(include_infra_modes: bool = True) -> bool:
     """Whether a mode is active; without `include_infra_modes`, one of a program's own."""
-    return any(include_infra_modes or not mode.is_infra_mode() for mode in state.dispatch_modes)
+    return any(include_infra_modes or not mode.is_infra_mode() for mode in stack.current_modes())
 
 
 def is_in_any_mode_without_ignore_compile_internals() -> bool:
     """Whether a mode is active that wants to see what a compiler does."""
-    return any(not mode.ignore_compile_internals() for mode in state.dispatch_modes)
+    return any(not mode.ignore_compile_internals() for mode in stack.current_modes())
 
 
 def _get_current_dispatch_mode() -> TorchDispatchMode | None:
-    return state.dispatch_modes[-1] if state.dispatch_modes else None
+    return next(reversed(stack.current_modes()), None)
 
 
 def _get_current_dispatch_mode_stack() -> list[TorchDispatchMode]:
-    return list(state.dispatch_modes)
+    return stack.current_modes()
 
 
 def _len_torch_dispatch_stack() -> int:
-    return len(state.dispatch_modes)
+    return len(stack.current_modes())
 
 
 def _push_mode(mode: TorchDispatchMode) -> None:
@@ -58,11 +57,9 @@ def _pop_mode_temporarily(k: Any = None) -> Iterator[TorchDispatchMode]:
 
 @contextlib.contextmanager
 def _disable_current_modes() -> Iterator[list[TorchDispatchMode]]:
-    before, state.dispatch_modes = state.dispatch_modes, []
-    try:
-        yield before
-    finally:
-        state.dispatch_modes = before
+    active = stack.current_modes()
+    with interpreters.kept(lambda entry: entry.level != interpreters.DISPATCH):
+        yield active
 
 
 def all_same_mode(modes: Sequence[Any]) -> bool:

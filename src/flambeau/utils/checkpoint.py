@@ -19,16 +19,17 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from flambeau import rng
+from flambeau import modes, rng
 from flambeau.amp.autocast_mode import autocast
-from flambeau.autograd import api, engine, graph, modes
+from flambeau.autograd import api, engine, graph
 from flambeau.autograd.function import Function
 from flambeau.eager.arguments import tensors_in
 from flambeau.eager.autocast import casting
 from flambeau.nn import Sequential
 from flambeau.overrides import TorchFunctionMode
-from flambeau.tensor import Tensor, factories
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.utils.selective_checkpoint import (
     SAC_IGNORED_OPS,
     CheckpointPolicy,
@@ -133,9 +134,11 @@ class Surroundings:
 
     def __init__(self, preserve_rng_state: bool, args: Iterable):
         self.autocast = [
-            (device, casting.dtype.get(device), enabled, casting.cache_enabled) for device, enabled in casting.enabled.items() if enabled
+            (device, casting().dtype.get(device), enabled, casting().cache_enabled)
+            for device, enabled in casting().enabled.items()
+            if enabled
         ]
-        self.off = [device for device in ("cpu", "cuda") if not casting.enabled.get(device)]
+        self.off = [device for device in ("cpu", "cuda") if not casting().enabled.get(device)]
         self.rng = (rng.get_rng_state(), *get_device_states(*args)) if preserve_rng_state else None
 
     @contextlib.contextmanager
@@ -150,7 +153,7 @@ class Surroundings:
             for settings in self.autocast:
                 stack.enter_context(autocast(*settings))
             for device in self.off:
-                if casting.enabled.get(device):
+                if casting().enabled.get(device):
                     stack.enter_context(autocast(device, enabled=False))
             yield
 

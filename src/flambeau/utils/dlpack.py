@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from flambeau.tensor.interop import DLDeviceType, from_dlpack, to_dlpack
+from flambeau.tensor.making.interop import DLDeviceType, from_dlpack, to_dlpack
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]

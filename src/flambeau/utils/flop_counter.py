@@ -12,12 +12,12 @@ gradient (attention, whose backward computes the scores again, 2.5 times).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.nn.modules import hooks
 from flambeau.nn.modules.module import Module
-from flambeau.ops.overloads import aten
+from flambeau.operators.overloads import aten
 from flambeau.tensor import Tensor
 from flambeau.tracing import flops, names
 from flambeau.tracing.recorder import Recorder, sequence_of
@@ -129,13 +129,13 @@ class _Counting(Recorder):
             share = wanted if name != "scaled_dot_product_attention" else 2.5
             self.costs[sequence] = kernel_back, int(number * share), list(self.counter._inside)
 
-    def apply(self, node: Any, grads: Sequence) -> list:
+    def handle_node(self, node: Any, grads: Sequence, next: Callable) -> list:
         cost = self.costs.get(node.sequence)
         if cost is not None:
             self.counter._count(*cost)
         before, self.backward = self.backward, cost is not None  # then what the node does is counted; its own nodes will be, if they run
         try:
-            return node.apply(*grads)
+            return next(grads)
         finally:
             self.backward = before
 

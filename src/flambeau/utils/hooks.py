@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 
-from flambeau.autograd.node import RemovableHandle
 from flambeau.nn.modules.backward_hooks import BackwardHook
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import RemovableHandle
 
 __all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook", "warn_if_has_hooks"]
 

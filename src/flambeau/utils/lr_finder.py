@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd.modes import enable_grad, no_grad
+from flambeau.modes import enable_grad, no_grad
 from flambeau.nn.modules.module import Module
 from flambeau.optim.lbfgs import LBFGS
 from flambeau.optim.optimizer import Optimizer

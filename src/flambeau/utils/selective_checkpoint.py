@@ -12,15 +12,18 @@ forms run again, and so does whatever draws random numbers, because the numbers 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
 from flambeau import devices
-from flambeau.autograd import modes
+from flambeau.dispatch.leaves import Leaf, sorted_arguments
+from flambeau.eager import array_ops, pointwise, settled
+from flambeau.eager.arguments import tensors_in
+from flambeau.interpreters import stack
 from flambeau.kernels import arrays
-from flambeau.ops.overloads import OpOverload, overload
-from flambeau.tensor import Tensor
+from flambeau.operators.overloads import OpOverload, overload
+from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.storage import Storage
 from flambeau.tracing import names
 
@@ -103,18 +106,23 @@ class Entry:
 Kept = defaultdict[Any, "deque[Entry | None]"]  # operation -> what was kept of each of its calls; None: nothing
 
 
-class _Selecting:
-    """The thread's `modes.state.selecting` within a `with`."""
+class _Selecting(stack.Interpreter):
+    """Is given every operation that computes something; the parts of others, too."""
 
-    def __enter__(self) -> Any:
-        self._before = modes.state.selecting
-        modes.state.selecting = self
-        modes.enter()
-        return self
+    level, stays, operations, by_operations = stack.CHECKPOINT, True, True, False
 
-    def __exit__(self, *problem: Any) -> None:
-        modes.state.selecting = self._before
-        modes.leave()
+    def handle(self, function: Any, args: tuple, kwargs: dict, next: Callable) -> Any:
+        """Carry out a call: nothing is kept of views, of what is written in place, and of what draws random numbers."""
+        op = function.op
+        computes = op.kind in ("pointwise", "array") and function is op.call and kwargs.get("out") is None
+        if not computes or getattr(op, "draws", False):
+            return next(*args, **kwargs)
+        with stack.off(self):
+            return self.computed(sorted_arguments(op, args, kwargs), lambda: next(*args, **kwargs))
+
+    def computed(self, leaf: Leaf, compute: Callable) -> Any:
+        """The result of an operation."""
+        raise NotImplementedError
 
 
 class Keeping(_Selecting):
@@ -123,24 +131,14 @@ class Keeping(_Selecting):
     def __init__(self, policy: Callable, kept: Kept):
         self.policy, self.kept = policy, kept
 
-    def before(self, op: Any) -> Any:
-        """Nothing is known yet: compute."""
-        return None
-
-    def after(self, op: Any, args: Iterable, result: Any) -> None:
-        """An operation has run."""
-        if getattr(op, "draws", False):
-            return
-        args = tuple(args)
-        modes.state.selecting = None  # what the policy computes itself is its own affair
-        try:
-            answer = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=result), handle(op, args), *args)
-        finally:
-            modes.state.selecting = self
+    def computed(self, leaf: Leaf, compute: Callable) -> Any:
+        result, op, args = compute(), leaf.op, (*leaf.values, *leaf.options)
+        answer = self.policy(SelectiveCheckpointContext(is_recompute=False, op_output=result), handle(op, args), *args)
         if not isinstance(answer, (bool, CheckpointPolicy)):
             raise TypeError(f"a policy returns a CheckpointPolicy, or True to save; found {answer!r} for {handle(op, args)}")
         saves = answer is True or answer in SAVE or answer in OFFLOAD
         self.kept[op].append(Entry(result, answer in OFFLOAD) if saves else None)
+        return result
 
 
 class Giving(_Selecting):
@@ -154,10 +152,8 @@ class Giving(_Selecting):
         self.runs += 1
         return super().__enter__()
 
-    def before(self, op: Any) -> Any:
-        """The arrays that were kept of this call, or None to compute them."""
-        if getattr(op, "draws", False):
-            return None
+    def computed(self, leaf: Leaf, compute: Callable) -> Any:
+        op = leaf.op
         if self.runs > 1 and self.given:
             words = "Trying to backward an extra time. What was kept is used up: one backward is allowed through a region under selective"
             raise RuntimeError(f"{words} activation checkpoint: what was kept is given out once.")
@@ -167,10 +163,20 @@ class Giving(_Selecting):
             raise RuntimeError(f"{what}: the rerun calls it more often than forward did, so the function did not do the same again")
         self.given += 1
         entry = calls.popleft()
-        return None if entry is None else entry.value(self.changes_allowed)
+        return compute() if entry is None else recorded(leaf, entry.value(self.changes_allowed))
 
-    def after(self, op: Any, args: Iterable, result: Any) -> None:
-        """Nothing is asked twice."""
+
+def recorded(leaf: Leaf, known: Any) -> Any:
+    """Known arrays as the result of an operation, which is recorded as if it had computed them."""
+    op = leaf.op
+    if op.kind == "pointwise":
+        result = wrap(known)
+        options = tuple([v.item() if isinstance(v, Tensor) else v for v in leaf.options])
+        pointwise.finish(op, result, tuple([pointwise.tensor_or_number(op, v) for v in leaf.values]), options)
+        return result
+    by_name = dict(zip(op.arguments.parameters, leaf.values, strict=True))
+    values = tuple((array_ops.promote(op, by_name) if op.promote else by_name).values())
+    return settled.finish(op, known, values, (), None, any(t.requires_grad for t in tensors_in(values)))
 
 
 def handle(op: Any, args: tuple) -> OpOverload:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.tensor import Tensor
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.interop import from_numpy
 from flambeau.vision.picture import pillow
 from flambeau.vision.transforms.functional import pil_to_tensor, to_pil_image
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.tensor import Tensor
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.interop import from_numpy
 
 
 class Picture:

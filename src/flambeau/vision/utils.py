@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from flambeau import dtypes
-from flambeau.autograd.modes import no_grad
+from flambeau.modes import no_grad
 from flambeau.ops.joining import stack
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import as_tensor
+from flambeau.tensor.making.factories import as_tensor
 from flambeau.vision.picture import pillow
 from flambeau.vision.transforms.functional import pil_to_tensor, to_pil_image
 

@@ -14,9 +14,9 @@ import shutil
 import subprocess
 from typing import Any
 
-from flambeau.autograd.node import AccumulateGrad
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import AccumulateGrad
 from flambeau.viz import layout
 
 COLORS = {"root": "#fde2c4", "node": "#e8edf3", "parameter": "#cfe8d5", "tensor": "#dbe7fb"}

@@ -11,14 +11,14 @@ from typing import Any
 
 from flambeau import dtypes as _dtypes
 from flambeau import rng
-from flambeau.autograd.modes import no_grad
 from flambeau.eager.arguments import tensors_in
+from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module
 from flambeau.tables import count, html_table, table
 from flambeau.tensor import Tensor
 from flambeau.tensor.describe import size
-from flambeau.tensor.factories import zeros
-from flambeau.tensor.random_factories import randn
+from flambeau.tensor.making.factories import zeros
+from flambeau.tensor.making.random_factories import randn
 from flambeau.tracing import events
 from flambeau.tracing.recorder import Recorder, now
 

@@ -12,15 +12,15 @@ from typing import Any
 from flambeau import dtypes, import_only
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor
-from flambeau.tensor.qschemes import (
+from flambeau.tensor.making.factories import tensor
+from flambeau.tensor.quantized.qschemes import (
     per_channel_affine,
     per_channel_affine_float_qparams,
     per_channel_symmetric,
     per_tensor_affine,
     per_tensor_symmetric,
 )
-from flambeau.tensor.quantized import Quantizer, of_integers, quantize_per_channel, quantize_per_tensor
+from flambeau.tensor.quantized.quantized_tensor import Quantizer, of_integers, quantize_per_channel, quantize_per_tensor
 
 EPS = dtypes.finfo(dtypes.float32).eps
 BOUNDS: dict[dtypes.dtype, tuple[int, int]] = {dtypes.qint8: (-128, 127), dtypes.quint8: (0, 255), dtypes.qint32: (-(2**31), 2**31 - 1)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 
 __all__ = ["amp_definitely_not_available"]
 

@@ -141,7 +141,7 @@ class Join:
             )
         if not config.is_first_joinable or not config.enable:
             return None
-        from flambeau.tensor.factories import ones
+        from flambeau.tensor.making.factories import ones
 
         work = joinable.join_process_group.allreduce([ones(1, device=joinable.join_device)])
         if config.throw_on_early_termination and _sum(joinable.join_process_group, 0.0, joinable.join_device):
@@ -151,7 +151,7 @@ class Join:
 
 def _sum(group: Any, value: float, device: Any) -> float:
     from flambeau.distributed.options import AllreduceOptions
-    from flambeau.tensor.factories import full
+    from flambeau.tensor.making.factories import full
 
     said, opts = full((1,), value, device=device), AllreduceOptions()
     opts.asyncOp = False

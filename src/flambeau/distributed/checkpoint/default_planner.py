@@ -37,7 +37,7 @@ from flambeau.distributed.checkpoint.planner_helpers import (
 from flambeau.distributed.checkpoint.resharding import narrow_tensor_by_index
 from flambeau.serialization import load, save
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 __all__ = [
     "DefaultLoadPlanner",

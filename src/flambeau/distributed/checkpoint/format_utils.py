@@ -29,7 +29,7 @@ from flambeau.distributed.checkpoint.storage import StorageReader
 from flambeau.futures import Future
 from flambeau.serialization import load, save
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 __all__ = ["BroadcastingTorchSaveReader", "DynamicMetaLoadPlanner", "dcp_to_torch_save", "torch_save_to_dcp"]
 

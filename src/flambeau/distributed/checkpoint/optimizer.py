@@ -10,7 +10,7 @@ from flambeau.distributed.checkpoint.planner import LoadPlanner
 from flambeau.distributed.checkpoint.resharding import is_dtensor
 from flambeau.distributed.checkpoint.state_dict_loader import _load_state_dict
 from flambeau.distributed.checkpoint.storage import StorageReader
-from flambeau.tensor import factories
+from flambeau.tensor.making import factories
 
 __all__ = ["load_sharded_optimizer_state_dict"]
 

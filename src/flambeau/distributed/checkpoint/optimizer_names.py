@@ -11,7 +11,7 @@ from typing import Any
 
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor, zeros_like
+from flambeau.tensor.making.factories import tensor, zeros_like
 
 STATE, GROUPS, PARAMS = "state", "param_groups", "params"
 ParamNames = dict[Tensor, list[str]]

@@ -26,7 +26,7 @@ from flambeau.distributed.checkpoint.resharding import (
     local_tensor,
 )
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.factories import empty_like
+from flambeau.tensor.making.factories import empty_like
 
 __all__ = ["create_read_items_for_chunk_list"]
 

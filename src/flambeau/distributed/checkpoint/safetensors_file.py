@@ -17,7 +17,7 @@ from flambeau.distributed.checkpoint.metadata import MetadataIndex
 from flambeau.dtypes import dtype
 from flambeau.serialization.safetensors_format import DTYPES
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.factories import empty, frombuffer
+from flambeau.tensor.making.factories import empty, frombuffer
 
 SUFFIX, INDEX = ".safetensors", "model.safetensors.index.json"
 SHARDING, OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"

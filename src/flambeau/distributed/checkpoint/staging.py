@@ -11,7 +11,7 @@ from flambeau import devices
 from flambeau.distributed.checkpoint.metadata import STATE_DICT_TYPE
 from flambeau.distributed.checkpoint.resharding import is_dtensor, local_tensor
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty_like
+from flambeau.tensor.making.factories import empty_like
 
 __all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOptions"]
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from flambeau import devices
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.checkpoint import of_wrappers
 from flambeau.distributed.checkpoint.canonical_names import ALWAYS, canonical, names_of_tensors
 from flambeau.distributed.checkpoint.optimizer_names import GROUPS, PARAMS, STATE, by_names, by_numbers, flattened, unflattened, with_state
 from flambeau.distributed.checkpoint.resharding import local_tensor
 from flambeau.distributed.checkpoint.whole_tensors import broadcast_like, distributed_like, gathered, offloaded
+from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module, _IncompatibleKeys
 from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor

@@ -11,10 +11,10 @@ from typing import Any
 
 from flambeau import devices
 from flambeau import distributed as dist
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.checkpoint.resharding import _boxes_of_dtensor, _cut, is_dtensor, local_tensor
+from flambeau.modes import no_grad
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.factories import empty, empty_like
+from flambeau.tensor.making.factories import empty, empty_like
 
 
 def mapped(value: Any, function: Callable[[Tensor], Any]) -> Any:

@@ -9,7 +9,7 @@ from flambeau.distributed.data_parallel.grad_bucket import GradBucket, views
 from flambeau.kernels.loops import updates
 from flambeau.ops.updates import gathered
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
+from flambeau.tensor.making.factories import zeros
 
 GATHER = gathered.kernel(())
 

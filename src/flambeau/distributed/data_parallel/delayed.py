@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import accumulator
+from flambeau import modes
 from flambeau.distributed import options
 from flambeau.distributed.data_parallel import replicas
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import accumulator
 
 
 def install(ddp: Any, trigger: Tensor | None) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.devices import device as as_device
 from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
 from flambeau.distributed.data_parallel import builtin_hooks, delayed, replicas, uneven

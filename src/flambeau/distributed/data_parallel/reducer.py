@@ -21,9 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter_ns as now
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
-from flambeau.autograd.node import accumulator
+from flambeau import dtypes, modes
 from flambeau.distributed import options
 from flambeau.distributed.data_parallel import sparse_bucket
 from flambeau.distributed.data_parallel.assignment import FIRST_BUCKET_BYTES, MEBIBYTE, assign_by_size
@@ -33,7 +31,8 @@ from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.distributed.data_parallel.unused import leaves_of
 from flambeau.errors import warn
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor
+from flambeau.tensor.making.factories import tensor
+from flambeau.tensor.node import accumulator
 
 CommHook = Callable[[GradBucket], Any]
 

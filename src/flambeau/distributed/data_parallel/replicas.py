@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed import options
 from flambeau.distributed.data_parallel.assignment import MEBIBYTE, assign_by_size
 from flambeau.distributed.data_parallel.grad_bucket import views
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.factories import zeros
+from flambeau.tensor.making.interop import from_numpy
 
 AT_ONCE = 250 * MEBIBYTE  # bytes that are broadcast together
 

@@ -11,7 +11,7 @@ from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.ops.joining import cat
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, tensor, zeros
+from flambeau.tensor.making.factories import empty, tensor, zeros
 
 
 class SparseBucket(Bucket):

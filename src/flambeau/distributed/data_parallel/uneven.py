@@ -17,7 +17,7 @@ from flambeau.distributed import options
 from flambeau.distributed.algorithms.join import JoinHook
 from flambeau.distributed.data_parallel import replicas
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.tensor.factories import tensor
+from flambeau.tensor.making.factories import tensor
 
 
 class _DDPJoinHook(JoinHook):

@@ -13,8 +13,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from flambeau.autograd.engine import edges_from
-from flambeau.autograd.node import LEAF
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import LEAF
 
 
 def leaves_of(outputs: Iterable[Tensor]) -> set[int]:

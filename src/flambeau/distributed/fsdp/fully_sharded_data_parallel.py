@@ -16,8 +16,7 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.modes import no_grad
+from flambeau import modes
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.fsdp._fully_shard.param_group import Stage
 from flambeau.distributed.fsdp._fully_shard.policies import CPUOffloadPolicy
@@ -47,6 +46,7 @@ from flambeau.distributed.fsdp.api import (
 from flambeau.distributed.fsdp.wrap import CustomPolicy, ModuleWrapPolicy
 from flambeau.distributed.groups.process_group import ProcessGroup
 from flambeau.distributed.utils import _cast_forward_inputs
+from flambeau.modes import no_grad
 from flambeau.nn.modules.container import ModuleDict, ModuleList
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter

@@ -10,7 +10,8 @@ from flambeau import dtypes
 from flambeau.amp.grad_scaler import GradScaler
 from flambeau.distributed.groups.process_group import ProcessGroup
 from flambeau.optim import Optimizer
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["ShardedGradScaler"]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from flambeau.autograd import modes
 from flambeau.distributed import options
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.groups.lane import Lane
@@ -26,6 +25,7 @@ from flambeau.distributed.watch.board import Entry
 from flambeau.distributed.watch.cards import Cards, mismatch
 from flambeau.distributed.watch.place import line_of_caller
 from flambeau.distributed.watch.watcher import Watcher
+from flambeau.interpreters import stack
 from flambeau.tensor import Tensor
 
 Tensors = Sequence[Tensor]
@@ -64,7 +64,7 @@ class Engine:
         """Make a call: now if the program waits for it anyway, else on the lane's thread. `inline` are bytes that the cards may carry."""
         line = line_of_caller()
         self.watcher.board.called()
-        recorder = modes.state.recorder
+        recorder = stack.at(stack.PROFILE)
 
         def call() -> None:
             start = perf_counter_ns()

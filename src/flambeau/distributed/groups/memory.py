@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.tensor import Tensor
 
 
@@ -36,7 +36,7 @@ def store(array: np.ndarray, tensor: Tensor) -> None:
     elif type(tensor._array) is np.ndarray:
         tensor._array[...] = array.reshape(tensor._array.shape)
     else:
-        from flambeau.tensor.interop import from_numpy
+        from flambeau.tensor.making.interop import from_numpy
 
         with modes.no_grad():
             tensor.detach().copy_(from_numpy(array).view(tensor.dtype).view(tensor.shape))

@@ -26,7 +26,7 @@ from flambeau.distributed.mpi.wire import Wire
 from flambeau.distributed.watch.cards import ROOM
 from flambeau.distributed.watch.watcher import Watcher
 from flambeau.tensor import Tensor
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.interop import from_numpy
 
 TAGS = 1 << 14  # subgroups that are made at the same time
 BLOCKING = options.BarrierOptions()

@@ -26,7 +26,8 @@ from flambeau.distributed.collectives.deprecations import old
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank, get_rank, get_world_size
 from flambeau.distributed.collectives.world import _group_or_default_group
 from flambeau.distributed.reduce_op import ReduceOp
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["all_gather", "all_reduce", "all_to_all", "all_to_all_single", "broadcast", "gather", "reduce", "reduce_scatter", "scatter"]
 

@@ -21,7 +21,7 @@ from flambeau.distributed.data_parallel.moving import mapped
 from flambeau.distributed.optim.shares import shared_out
 from flambeau.optim import Optimizer
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
+from flambeau.tensor.making.factories import zeros
 
 __all__ = ["ZeroRedundancyOptimizer"]
 

@@ -14,8 +14,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flambeau import errors
-from flambeau.autograd import modes
+from flambeau import errors, modes
 from flambeau.distributed.device_mesh import DeviceMesh, current_mesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
@@ -24,16 +23,16 @@ from flambeau.distributed.tensor.pieces import Pieces, meta_of
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _NormPartial, _StridedShard
 from flambeau.distributed.tensor.redistribute import cut
 from flambeau.dtypes import dtype as dtype_
-from flambeau.eager import overrides
+from flambeau.interpreters import by_name
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.factories import empty, zeros
+from flambeau.tensor.making.factories import empty, zeros
 from flambeau.tensor.storage import Storage
 
 
 class DTensor(Tensor):
     """A tensor on a mesh. Made by `distribute_tensor`, `DTensor.from_local` and `flambeau.distributed.tensor.zeros` and its like."""
 
-    __torch_function__ = overrides.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
+    __torch_function__ = by_name.disabled_torch_function  # replaced in dispatch.py, once the class has been made without asking members
     _sees_building_blocks = True  # it is told which operation runs, not under which public name
     _array: Any
 
@@ -174,7 +173,7 @@ class DTensor(Tensor):
         return memo[id(self)]
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        from flambeau.tensor import pickling
+        from flambeau.tensor.making import pickling
 
         spec, (_, mesh) = self._spec, self.device_mesh.__reduce__()
         placements = tuple(_written_down(p) for p in spec.placements)
@@ -238,7 +237,7 @@ class DTensor(Tensor):
         return self._local_tensor.is_pinned(device)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        with overrides.DisableTorchFunction():
+        with by_name.DisableTorchFunction():
             local = self._local_tensor
             shown = format(local.item()) if not local.dim() and local.device.type != "meta" else repr(local)
         return f"DTensor(local_tensor={shown}, device_mesh={self.device_mesh}, placements={self.placements})"
@@ -267,7 +266,7 @@ class DTensor(Tensor):
     @staticmethod
     def _anywhere(found: bool, tensors: Sequence[DTensor]) -> bool:
         """Whether something was found on some rank of the meshes of these tensors."""
-        from flambeau.tensor.factories import tensor as tensor_of
+        from flambeau.tensor.making.factories import tensor as tensor_of
 
         for mesh in dict.fromkeys(x.device_mesh for x in tensors):
             flag = tensor_of([float(found)], device=mesh.device_type)
@@ -403,7 +402,7 @@ def distribute_tensor(
     meta = meta_of(local)
     if mesh.get_coordinate() is None:
         return wrapped(local.new_empty(0), DTensorSpec(mesh, placed, meta)).requires_grad_(tensor.requires_grad)
-    with overrides.DisableTorchFunction(), modes.no_grad():
+    with by_name.DisableTorchFunction(), modes.no_grad():
         for i, placement in enumerate(placed):
             local = _placed(local, mesh, i, placement, src_data_rank)
     if local is tensor or local._array is tensor._array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor._api import DTensor
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
@@ -13,8 +13,8 @@ from flambeau.distributed.tensor.pieces import meta_of
 from flambeau.distributed.tensor.placement_types import Replicate
 from flambeau.eager.arguments import Arguments
 from flambeau.eager.array_ops import promote
-from flambeau.eager.overrides import DisableTorchFunction
 from flambeau.eager.pointwise import _sorter
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.tensor._api import DTensor, wrapped
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec
 from flambeau.distributed.tensor.pieces import meta_of

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.tensor import indexing, making, sharded
 from flambeau.distributed.tensor._api import DTensor
 from flambeau.distributed.tensor.calls import Call, listed
 from flambeau.distributed.tensor.decisions import Decision, decision
 from flambeau.distributed.tensor.rules import COMPOSED, WHOLE, load
 from flambeau.eager.indexing import getitem, setitem
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 
 state = modes.state
 

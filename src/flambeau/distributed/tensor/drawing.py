@@ -11,15 +11,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import random
-from flambeau.autograd import modes
+from flambeau import modes, random
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor.placement_types import Placement, Replicate
 from flambeau.distributed.tensor.redistribute import converted
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 _agreed: weakref.WeakSet[DeviceMesh] = weakref.WeakSet()
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor.placement_types import padded
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 watchers: list[Callable[[str], Any]] = []
 

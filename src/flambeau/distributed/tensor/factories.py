@@ -11,8 +11,8 @@ from typing import Any
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor._api import DTensor, made
 from flambeau.distributed.tensor.placement_types import Placement
-from flambeau.tensor import factories, random_factories
 from flambeau.tensor.layouts import strided
+from flambeau.tensor.making import factories, random_factories
 
 Placements = Sequence[Placement] | None
 

@@ -10,7 +10,7 @@ from flambeau.distributed.tensor._api import DTensor, wrapped
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.pieces import meta_of
 from flambeau.distributed.tensor.placement_types import Replicate
-from flambeau.eager.overrides import DisableTorchFunction
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor import Tensor, wrap
 
@@ -53,7 +53,7 @@ def _like(function: Callable, name: str, self: DTensor, rest: tuple, kwargs: dic
 
 def _plainly(function: Callable, name: str, stand_in: Tensor, rest: tuple, kwargs: dict) -> Tensor:
     """What the whole would look like."""
-    from flambeau.tensor.factories import empty_like
+    from flambeau.tensor.making.factories import empty_like
 
     kept = {k: v for k, v in kwargs.items() if k in ("dtype", "memory_format")}
     return empty_like(stand_in, **kept)

@@ -104,7 +104,7 @@ class _StridedShard(Placement):
         self, tensor: Tensor, num_chunks: int, *, with_padding: bool = True, contiguous: bool = True
     ) -> tuple[list[Tensor], list[int]]:
         """(the piece of every rank, how many rows each lacks to the longest)."""
-        from flambeau.tensor.factories import tensor as tensor_of
+        from flambeau.tensor.making.factories import tensor as tensor_of
 
         rows = [self.rows(tensor.shape[self.dim], num_chunks, i) for i in range(num_chunks)]
         pieces = [tensor.index_select(self.dim, tensor_of(r, device=tensor.device).long()) for r in rows]

@@ -22,8 +22,8 @@ from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor._utils import local_shape_and_offset, rows_of
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, _NormPartial, _StridedShard
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor as tensor_of
-from flambeau.tensor.factories import zeros
+from flambeau.tensor.making.factories import tensor as tensor_of
+from flambeau.tensor.making.factories import zeros
 
 Step = tuple[int, Placement, Placement]  # mesh dimension, from, to
 _CUTS = (Shard, _StridedShard)

@@ -24,18 +24,18 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.autograd.engine import run_backward
-from flambeau.autograd.node import FREED, Node, freed_error
 from flambeau.distributed.tensor._api import DTensor, wrapped
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.pieces import meta_of
 from flambeau.distributed.tensor.placement_types import Partial, Placement, Replicate, _NormPartial
 from flambeau.distributed.tensor.redistribute import converted
-from flambeau.eager.overrides import DisableTorchFunction
 from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
+from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import FREED, Node, freed_error
 
 state = modes.state
 Placements = tuple[Placement, ...]

@@ -115,7 +115,7 @@ def is_short(loop: Loop, rows: int, n: int) -> bool:
 def _usual(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float], dim: int):
     """By a compiled loop of the CPU, or None."""
     first = operands[0]
-    if dim not in (-1, first.ndim - 1):
+    if first.ndim and dim not in (-1, first.ndim - 1):
         return _across(loop, operands, options, dim % first.ndim)
     width = first.shape[-1]
     if is_short(loop, first.size // width, width):

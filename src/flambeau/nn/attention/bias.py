@@ -8,7 +8,8 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.nn import functional as F
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["CausalBias", "CausalVariant", "causal_lower_right", "causal_upper_left"]
 

@@ -25,7 +25,7 @@ from flambeau.autograd.function import Function, once_differentiable
 from flambeau.nn import functional as F
 from flambeau.ops.joining import cat
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
+from flambeau.tensor.making.factories import zeros
 
 
 class SyncBatchNorm(Function):

@@ -14,8 +14,8 @@ from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import UninitializedBuffer, UninitializedParameter
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, ones, tensor, zeros
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.factories import empty, ones, tensor, zeros
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "SyncBatchNorm"]
 

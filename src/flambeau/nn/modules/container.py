@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from flambeau.nn.modules.module import Module, _addindent
 from flambeau.tensor import Tensor
-from flambeau.tensor.legacy import typename
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.legacy import typename
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from flambeau.autograd.modes import no_grad
+from flambeau.modes import no_grad
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.common_types import _size_1_t, _size_2_t, _size_3_t  # noqa: F401  (programs import these and the tuples from here)
@@ -17,8 +17,8 @@ from flambeau.nn.modules.utils import _pair, _reverse_repeat_tuple, _single, _tr
 from flambeau.nn.parameter import UninitializedParameter
 from flambeau.ops.formats import contiguous_format
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, empty_like
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.factories import empty, empty_like
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = [f"{lazy}Conv{kind}{n}d" for lazy in ("", "Lazy") for kind in ("", "Transpose") for n in (1, 2, 3)]
 PADDING_MODES = ("zeros", "reflect", "replicate", "circular")

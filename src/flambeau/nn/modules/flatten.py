@@ -13,7 +13,7 @@ __all__ = ["Flatten", "Unflatten"]
 class Flatten(Module):
     """The dimensions start_dim to end_dim as one. (N, *) -> (N, product of *), as it is by default.
 
-    >>> from flambeau.tensor.factories import zeros
+    >>> from flambeau.tensor.making.factories import zeros
     >>> tuple(Flatten()(zeros(2, 3, 4)).shape)
     (2, 12)
     """

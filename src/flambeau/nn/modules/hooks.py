@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flambeau.autograd.node import RemovableHandle
 from flambeau.nn.modules.backward_hooks import BackwardHook
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import RemovableHandle
 
 _global_forward_pre_hooks: dict[int, Callable] = OrderedDict()
 _global_forward_hooks: dict[int, Callable] = OrderedDict()

@@ -11,8 +11,8 @@ from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import UninitializedParameter
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["Bilinear", "Identity", "LazyLinear", "Linear"]
 

@@ -45,8 +45,8 @@ from flambeau.nn.modules.state import _EXTRA_STATE_KEY_SUFFIX, State, _Incompati
 from flambeau.nn.modules.walking import Walks
 from flambeau.nn.parameter import Buffer
 from flambeau.tensor import Tensor
-from flambeau.tensor.legacy import typename
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.legacy import typename
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = [
     "Module", "register_module_backward_hook", "register_module_buffer_registration_hook", "register_module_forward_hook",

@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self
 
-from flambeau import devices, dtypes
-from flambeau.autograd import modes
+from flambeau import devices, dtypes, modes
 from flambeau.nn.modules import conversion
 from flambeau.ops.copying import parse_to
-from flambeau.tensor import DISPATCHED, Tensor, factories
-from flambeau.tensor.parameter import Parameter
-from flambeau.tensor.queries import _has_compatible_shallow_copy_type
+from flambeau.tensor import DISPATCHED, Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.making.parameter import Parameter
+from flambeau.tensor.methods.queries import _has_compatible_shallow_copy_type
 from flambeau.tensor.swapping import swap_tensors
 
 

@@ -8,8 +8,8 @@ from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.factories import empty
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.factories import empty
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["CrossMapLRN2d", "GroupNorm", "LayerNorm", "LocalResponseNorm", "RMSNorm"]
 

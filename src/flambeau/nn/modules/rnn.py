@@ -7,14 +7,14 @@ import numbers
 import warnings
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau.eager import autocast
 from flambeau.nn import init
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, zeros
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.factories import empty, zeros
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
@@ -100,7 +100,7 @@ class RNNBase(Module):
     def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
         """RuntimeError or ValueError unless the input fits the weights."""
         weight = getattr(self, self._flat_weights_names[0])
-        if input.dtype is not weight.dtype and modes.state.autocast is None:
+        if input.dtype is not weight.dtype and autocast.active() is None:
             raise ValueError(
                 f"RNN input dtype ({input.dtype}) does not match weight dtype ({weight.dtype}). "
                 f"Convert input: input.to({weight.dtype}), or convert model: model.to({input.dtype})"

@@ -7,13 +7,13 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import RemovableHandle
+from flambeau import modes
 from flambeau.nn.modules import conversion
 from flambeau.nn.modules.hooks import _WrappedHook
 from flambeau.nn.parameter import is_lazy
 from flambeau.tensor import Tensor
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
+from flambeau.tensor.node import RemovableHandle
 from flambeau.tensor.swapping import swap_tensors
 
 _EXTRA_STATE_KEY_SUFFIX = "_extra_state"

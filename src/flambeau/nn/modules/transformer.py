@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import errors, settings
-from flambeau.autograd import modes
-from flambeau.autograd.modes import is_grad_enabled
+from flambeau.eager import autocast
+from flambeau.modes import is_grad_enabled
 from flambeau.nn import functional as F
 from flambeau.nn import init
 from flambeau.nn.modules.activation import GELU, ReLU
@@ -26,7 +26,7 @@ from flambeau.nn.modules.multihead import MultiheadAttention
 from flambeau.nn.modules.normalization import LayerNorm
 from flambeau.ops.multihead import canonical_mask
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import full
+from flambeau.tensor.making.factories import full
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]
 Activation = str | Callable[[Tensor], Tensor]
@@ -160,7 +160,7 @@ class TransformerEncoder(Module):
 
         It does so in evaluation mode, where no gradient is wanted and all padding comes at the end. Here padding is computed along.
         """
-        layer, casting = self.layers[0], modes.state.autocast
+        layer, casting = self.layers[0], autocast.active()
         if not (settings.encoder_fastpath and self.use_nested_tensor) or layer.training or src.dim() != 3 or mask is not None:
             return False
         if casting is not None and casting.enabled.get("cuda"):

@@ -9,7 +9,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from flambeau.autograd import anomaly_mode
-from flambeau.autograd.modes import state
+from flambeau.modes import state
 from flambeau.nn.modules import hooks
 from flambeau.tracing import recorder
 from flambeau.tracing.kinds import MODULE
@@ -22,8 +22,9 @@ def watch() -> Callable[[], None]:
     begun: list[tuple[Any, int, Any]] = []
 
     def before(module: Any, args: tuple) -> None:
-        if state.recorder is not None:
-            begun.append((module, now(), state.recorder.line()))
+        noting = recorder.active()
+        if noting is not None:
+            begun.append((module, now(), noting.line()))
 
     def after(module: Any, args: tuple, output: Any) -> None:
         while begun:
@@ -36,8 +37,9 @@ def watch() -> Callable[[], None]:
             kind = type(module).__name__
             names[id(module)] = f"nn.Module: {kind}_{seen[kind]}", module
             seen[kind] += 1
-        if state.recorder is not None:
-            state.recorder.note((start, now(), MODULE, names[id(module)][0], line, None))
+        noting = recorder.active()
+        if noting is not None:
+            noting.note((start, now(), MODULE, names[id(module)][0], line, None))
 
     handles = hooks.register_module_forward_pre_hook(before), hooks.register_module_forward_hook(after, always_call=True)
 

@@ -9,7 +9,7 @@ from flambeau import devices
 from flambeau.batching import trees
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.host_memory import cuda_device_count
+from flambeau.tensor.memory.host_memory import cuda_device_count
 
 
 class DataParallel(Module):

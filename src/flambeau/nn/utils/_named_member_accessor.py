@@ -7,7 +7,7 @@ from typing import Any
 
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
 
 
 class _Missing:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from types import GeneratorType
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import bind, updates
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_"]
 

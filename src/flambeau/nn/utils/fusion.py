@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from flambeau.tensor import Tensor, factories
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["fuse_conv_bn_eval", "fuse_conv_bn_weights", "fuse_linear_bn_eval", "fuse_linear_bn_weights"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Any
 
-from flambeau import dtypes
-from flambeau.autograd import modes
+from flambeau import dtypes, modes
 from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils import parametrize
 from flambeau.nn.utils.spectral_norm import normalize
 from flambeau.nn.utils.weight_norm import norm_except, weight_of
-from flambeau.tensor import Tensor, factories, random_factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories, random_factories
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]
 

@@ -15,7 +15,8 @@ from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.convert_parameters import parameters_to_vector
 from flambeau.ops.formats import contiguous_format
-from flambeau.tensor import Tensor, factories, random_factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories, random_factories
 
 
 class BasePruningMethod(ABC):

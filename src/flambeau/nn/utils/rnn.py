@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from flambeau import dtypes
 from flambeau.eager import bind
 from flambeau.ops.formats import contiguous_format
-from flambeau.tensor import Tensor, factories, ranges
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories, ranges
 
 __all__ = [
     "PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence", "pad_packed_sequence", "pad_sequence",

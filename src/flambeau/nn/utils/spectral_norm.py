@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.weight_norm import check_free, numbers_of
 from flambeau.tensor import Tensor
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["SpectralNorm", "SpectralNormLoadStateDictPreHook", "SpectralNormStateDictHook", "remove_spectral_norm", "spectral_norm"]
 

@@ -9,7 +9,7 @@ from flambeau.eager import bind
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import is_lazy
 from flambeau.tensor import Tensor
-from flambeau.tensor.parameter import Parameter
+from flambeau.tensor.making.parameter import Parameter
 
 __all__ = ["WeightNorm", "remove_weight_norm", "weight_norm"]
 

@@ -8,17 +8,12 @@ from importlib import import_module
 from typing import Any
 
 from flambeau import _VF, cpu, cuda, import_only, overrides
-from flambeau.autograd.modes import state
 from flambeau.devices import device as Device
 from flambeau.eager import bind
-from flambeau.eager.overrides import (
-    DisableTorchFunction,
-    DisableTorchFunctionSubclass,
-    disabled_torch_function,
-    on_memory,
-    overridable,
-    plain_dispatch,
-)
+from flambeau.eager.overrides import on_memory, overridable, plain_dispatch
+from flambeau.interpreters import stack
+from flambeau.interpreters.by_name import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function, innermost
+from flambeau.modes import state
 from flambeau.ops.copying import parse_to
 from flambeau.rng import Generator
 from flambeau.tensor import DISPATCHED, Size, Tensor
@@ -61,7 +56,7 @@ def _is_torch_function_enabled() -> bool:
 
 def _is_torch_function_mode_enabled() -> bool:
     """Whether a TorchFunctionMode is active."""
-    return bool(state.function_modes) and not state.modes_disabled
+    return innermost() is not None
 
 
 def _is_alias_of(a: Tensor, b: Tensor) -> bool:
@@ -127,11 +122,11 @@ Block, Graph, Node, ScriptMethod, Value = import_only.classes(
 
 def _dispatch_isTensorSubclassLike(tensor: Tensor) -> bool:
     """Whether a class or a mode carries out what is done with this tensor."""
-    return type(tensor) in DISPATCHED or bool(state.dispatch_modes)
+    return type(tensor) in DISPATCHED or bool(stack.of(stack.DISPATCH))
 
 
 def _len_torch_dispatch_stack() -> int:
-    return len(state.dispatch_modes)
+    return len(stack.of(stack.DISPATCH))
 
 
 def _get_tracing_state() -> None:

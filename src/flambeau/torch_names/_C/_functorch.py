@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flambeau.autograd.modes import state
 from flambeau.batching import vmap
 from flambeau.batching.batched import Batched, Level, wrapped
+from flambeau.modes import state
 from flambeau.tensor import Tensor
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import control_flow
-from flambeau.autograd import modes
+from flambeau import control_flow, modes
 from flambeau.dispatch import stack
 
 __all__ = ["HigherOrderOperator", "Namespace", "cond_op", "while_loop_op"]
@@ -26,9 +25,9 @@ class HigherOrderOperator:
         return self._name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not (modes.special and modes.state.dispatching and modes.state.dispatch_modes):
+        if not (modes.special and modes.state.dispatching and stack.current_modes()):
             return self.function(*args, **kwargs)
-        mode = modes.state.dispatch_modes[-1]
+        mode = stack.current_modes()[-1]
         if not getattr(mode, "supports_higher_order_operators", False):
             raise NotImplementedError(
                 f"There was no rule registered for HigherOrderOperator {self._name} and mode {mode}: a mode that sees functions, too, sets "

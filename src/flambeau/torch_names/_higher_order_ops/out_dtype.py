@@ -7,7 +7,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau._higher_order_ops.higher_order import HigherOrderOperator
 from flambeau.eager.arguments import tensors_in
-from flambeau.ops import overloads
+from flambeau.operators import overloads
 from flambeau.tensor import Tensor
 
 __all__ = ["out_dtype"]

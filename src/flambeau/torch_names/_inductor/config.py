@@ -9,3 +9,4 @@ fx_graph_cache = max_autotune = max_autotune_gemm = False
 max_autotune_gemm_search_space = "DEFAULT"
 triton = SimpleNamespace(unique_kernel_names=False, cudagraphs=False)
 cpp = SimpleNamespace(weight_prepack=True)
+eager_numerics = SimpleNamespace(division_rounding=False)

@@ -22,7 +22,7 @@ from flambeau.library import kernels
 from flambeau.library.fakes import FakeImpl, current
 from flambeau.library.libraries import lookup
 from flambeau.tensor import Tensor, layouts
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 from flambeau.version import torch_version
 
 __all__ = [

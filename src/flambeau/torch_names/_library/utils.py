@@ -10,10 +10,10 @@ from flambeau.library import kernels
 from flambeau.library.autograd import filled
 from flambeau.library.libraries import lookup
 from flambeau.library.registering import is_tensors
-from flambeau.ops.overloads import OpOverload, namespace_of
-from flambeau.ops.schema import FunctionSchema, parse
-from flambeau.ops.schema_types import ListType, OptionalType, Type
-from flambeau.ops.tags import Tag
+from flambeau.operators.overloads import OpOverload, namespace_of
+from flambeau.operators.schema import FunctionSchema, parse
+from flambeau.operators.schema_types import ListType, OptionalType, Type
+from flambeau.operators.tags import Tag
 
 __all__ = ["fill_defaults", "is_functional_schema", "lookup_op", "mutated_args_kwargs", "parse_namespace", "zip_schema"]
 

@@ -28,8 +28,8 @@ import numpy as np
 from flambeau.kernels import arrays
 from flambeau.multiprocessing.reductions import refuse_history
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.anonymous_memory import Segment
-from flambeau.tensor.untyped_storage import UntypedStorage
+from flambeau.tensor.memory.anonymous_memory import Segment
+from flambeau.tensor.memory.untyped_storage import UntypedStorage
 
 INLINE = 32 << 10  # bytes up to which a batch goes through the socket: see benchmarks/cases/data.py
 ALIGN = 64  # a cache line

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
-from flambeau.autograd.modes import state
+from flambeau.interpreters import stack
 from flambeau.rng import Generator
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.utils.data import order, resume, streams
 from flambeau.utils.data._utils import worker
 from flambeau.utils.data._utils.collate import default_collate, default_convert
@@ -333,8 +333,9 @@ class _BaseDataLoaderIter:
         raise NotImplementedError
 
     def __next__(self) -> Any:
-        if state.recorder is not None:
-            with state.recorder.range(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
+        recorder = stack.at(stack.PROFILE)
+        if recorder is not None:
+            with recorder.range(f"enumerate(DataLoader)#{type(self).__name__}.__next__"):
                 return self._next()
         return self._next()
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from flambeau.rng import Generator, default_generator
 from flambeau.tensor import Tensor
-from flambeau.tensor.random_factories import randperm
+from flambeau.tensor.making.random_factories import randperm
 
 __all__ = ["ChainDataset", "ConcatDataset", "Dataset", "IterableDataset", "StackDataset", "Subset", "TensorDataset", "random_split"]
 
@@ -49,7 +49,7 @@ class IterableDataset(Dataset[_T_co], Iterable[_T_co]):
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Item i is row i of every tensor, as a tuple.
 
-    >>> from flambeau.tensor.factories import tensor
+    >>> from flambeau.tensor.making.factories import tensor
     >>> TensorDataset(tensor([1, 2]), tensor([3, 4]))[1]
     (tensor(2), tensor(4))
     """

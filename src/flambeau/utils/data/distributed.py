@@ -10,7 +10,7 @@ import numpy as np
 
 from flambeau import errors
 from flambeau.rng import Generator
-from flambeau.tensor.random_factories import randperm
+from flambeau.tensor.making.random_factories import randperm
 from flambeau.utils.data.dataset import Dataset
 from flambeau.utils.data.sampler import Sampler
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.rng import Generator, default_generator
-from flambeau.tensor.factories import as_tensor, empty
-from flambeau.tensor.random_factories import randint, randperm
+from flambeau.tensor.making.factories import as_tensor, empty
+from flambeau.tensor.making.random_factories import randint, randperm
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler", "WeightedRandomSampler"]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau.rng import Generator
-from flambeau.tensor.random_factories import randint, randn
+from flambeau.tensor.making.random_factories import randint, randn
 from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.transforms.functional import to_pil_image
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from flambeau.tensor import Tensor
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.interop import from_numpy
 
 KINDS = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 

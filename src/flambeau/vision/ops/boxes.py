@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from flambeau import dtypes
-from flambeau.autograd.modes import no_grad
+from flambeau.modes import no_grad
 from flambeau.ops.joining import stack
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import as_tensor
+from flambeau.tensor.making.factories import as_tensor
 
 
 def box_area(boxes: Tensor) -> Tensor:

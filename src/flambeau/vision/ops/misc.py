@@ -11,7 +11,7 @@ from flambeau.nn.modules.container import Sequential
 from flambeau.nn.modules.conv import Conv2d
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import ones, zeros
+from flambeau.tensor.making.factories import ones, zeros
 
 
 class FrozenBatchNorm2d(Module):

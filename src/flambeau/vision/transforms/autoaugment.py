@@ -12,7 +12,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from flambeau.tensor.ranges import arange, linspace
+from flambeau.tensor.making.ranges import arange, linspace
 from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Transform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, largest

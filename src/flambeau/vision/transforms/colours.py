@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Number
 from typing import Any
 
-from flambeau.tensor.random_factories import randperm
+from flambeau.tensor.making.random_factories import randperm
 from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Sometimes, Transform, chance, size_pair, uniform
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from flambeau import dtypes
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, tensor
+from flambeau.tensor.making.factories import empty, tensor
 from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Transform, chance, size_pair, uniform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, interpolation_mode

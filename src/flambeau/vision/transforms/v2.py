@@ -10,7 +10,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.interop import from_numpy
 from flambeau.vision.transforms import functional as functional
 from flambeau.vision.transforms.base import Transform
 from flambeau.vision.transforms.functional.conversions import convert_image_dtype, pil_to_tensor

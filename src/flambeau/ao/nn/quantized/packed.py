@@ -7,10 +7,10 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
-from flambeau.tensor.packed_weights import linear_prepack, linear_prepack_fp16, linear_unpack
-from flambeau.tensor.quantized import quantize_per_tensor
-from flambeau.tensor.script_object import ScriptObject
+from flambeau.tensor.making.factories import zeros
+from flambeau.tensor.quantized.packed_weights import linear_prepack, linear_prepack_fp16, linear_unpack
+from flambeau.tensor.quantized.quantized_tensor import quantize_per_tensor
+from flambeau.tensor.quantized.script_object import ScriptObject
 
 
 class LinearPackedParams(Module):

@@ -23,8 +23,8 @@ from flambeau.futures import Future
 from flambeau.ops.joining import cat, stack
 from flambeau.rng import fork_rng, manual_seed
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty, zeros
-from flambeau.tensor.random_factories import randn
+from flambeau.tensor.making.factories import empty, zeros
+from flambeau.tensor.making.random_factories import randn
 
 __all__ = ["PowerSGDState", "batched_powerSGD_hook", "powerSGD_hook"]
 

@@ -10,7 +10,7 @@ from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.futures import Future
 from flambeau.ops.joining import cat, stack
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros, zeros_like
+from flambeau.tensor.making.factories import zeros, zeros_like
 
 LEVELS = 255
 

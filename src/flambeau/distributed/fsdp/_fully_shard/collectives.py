@@ -9,7 +9,7 @@ from flambeau.distributed.collectives.all_gather import all_gather_single
 from flambeau.distributed.collectives.reduce_scatter import reduce_scatter_single
 from flambeau.distributed.fsdp._fully_shard.policies import AllGather, ReduceScatter
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 
 class DefaultAllGather(AllGather):

@@ -17,7 +17,7 @@ from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
 from flambeau.distributed.fsdp._fully_shard.policies import AllGather
 from flambeau.distributed.fsdp._fully_shard.sharded_param import ShardedParam
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import empty
+from flambeau.tensor.making.factories import empty
 
 
 class Gathering:

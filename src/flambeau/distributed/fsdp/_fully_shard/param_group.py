@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.node import Node, next_sequence
+from flambeau import modes
 from flambeau.distributed.fsdp._fully_shard.collectives import DefaultAllGather, DefaultReduceScatter
 from flambeau.distributed.fsdp._fully_shard.communication import Communication
 from flambeau.distributed.fsdp._fully_shard.gathering import Gathering
@@ -26,7 +25,8 @@ from flambeau.eager.saved import edge_of
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
+from flambeau.tensor.making.factories import zeros
+from flambeau.tensor.node import Node, next_sequence
 
 state = modes.state
 

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from flambeau.autograd.node import LEAF
 from flambeau.distributed.tensor import DTensor
 from flambeau.distributed.tensor.sharded import Sharded
 from flambeau.eager.saved import Hooked, edge_of
 from flambeau.tensor import Tensor
+from flambeau.tensor.node import LEAF
 
 
 class Region:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.data_parallel.moving import mapped, moved
 from flambeau.distributed.fsdp._fully_shard.communication import Communication
 from flambeau.distributed.fsdp._fully_shard.param_group import ParamGroup, Stage

@@ -11,7 +11,8 @@ from warnings import warn
 from flambeau import distributed as dist
 from flambeau.dtypes import promote_types
 from flambeau.eager import bind
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 
 def clip(divided: Sequence[Any], whole: Sequence[Any], max_norm: float, norm_type: float, group: Any, device: Any, rank: int) -> Tensor:

@@ -12,7 +12,8 @@ from flambeau.distributed.fsdp._fully_shard.releasing import Region
 from flambeau.distributed.fsdp.api import BackwardPrefetch
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 if TYPE_CHECKING:
     from flambeau.distributed.fsdp._wrapped.unit import Unit

@@ -14,7 +14,8 @@ from flambeau.autograd.function import Function
 from flambeau.distributed.fsdp._wrapped.ignored import own_modules
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Size, Tensor, factories
+from flambeau.tensor import Size, Tensor
+from flambeau.tensor.making import factories
 
 ALIGNMENT = 16  # bytes
 

@@ -8,14 +8,14 @@ from typing import Any
 from warnings import warn
 
 from flambeau import devices
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.data_parallel import replicas
 from flambeau.distributed.fsdp._wrapped.ignored import managed, own_modules
 from flambeau.distributed.tensor import DTensor
+from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 from flambeau.tensor import Tensor
-from flambeau.tensor.host_memory import cuda_is_available
+from flambeau.tensor.memory.host_memory import cuda_is_available
 
 
 def compute_device(module: Module, ignored_params: set[Parameter], device_id: Any) -> devices.device:

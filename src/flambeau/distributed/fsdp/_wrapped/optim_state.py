@@ -13,15 +13,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flambeau import distributed as dist
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.checkpoint.whole_tensors import broadcast_like
 from flambeau.distributed.fsdp._wrapped.ignored import is_wrapper
 from flambeau.distributed.fsdp._wrapped.layout import Place, clean
 from flambeau.distributed.fsdp._wrapped.state_dicts import _on_cpu
 from flambeau.distributed.fsdp._wrapped.unit import Unit
 from flambeau.distributed.tensor import DTensor
+from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 STATE, GROUPS, PARAMS = "state", "param_groups", "params"
 State = dict[str, Any]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.fsdp._wrapped.ignored import own_modules
 from flambeau.distributed.fsdp._wrapped.layout import clean
 from flambeau.distributed.fsdp._wrapped.unit import FLAT_PARAM, Unit
 from flambeau.distributed.fsdp._wrapped.whole_parameters import whole_parameters
 from flambeau.distributed.fsdp.api import StateDictType
 from flambeau.distributed.tensor import DTensor, Shard
+from flambeau.modes import no_grad
 from flambeau.tensor import Tensor
 
 WRAPPED = "_fsdp_wrapped_module."

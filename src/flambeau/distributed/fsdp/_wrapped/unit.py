@@ -16,16 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flambeau.autograd import modes
-from flambeau.autograd.modes import no_grad
+from flambeau import modes
 from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
 from flambeau.distributed.fsdp._wrapped.flat_group import FlatGroup
 from flambeau.distributed.fsdp._wrapped.flat_parameter import FlatParameter
 from flambeau.distributed.fsdp._wrapped.layout import Apart, Layout, Place
 from flambeau.distributed.tensor import DTensor
+from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
-from flambeau.tensor import Tensor, factories
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 FLAT_PARAM = "_flat_param"
 

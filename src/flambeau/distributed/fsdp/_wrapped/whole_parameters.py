@@ -8,9 +8,10 @@ from typing import Any
 from warnings import warn
 
 from flambeau import distributed as dist
-from flambeau.autograd.modes import no_grad
 from flambeau.distributed.fsdp._wrapped.unit import Unit
-from flambeau.tensor import Tensor, factories
+from flambeau.modes import no_grad
+from flambeau.tensor import Tensor
+from flambeau.tensor.making import factories
 
 
 def check(wrapper: Any, writeback: bool, rank0_only: bool, offload_to_cpu: bool, with_grads: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau.autograd import modes
+from flambeau import modes
 from flambeau.distributed.tensor.rules import COMPOSED
 from flambeau.ops import OPS
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.autograd.modes import is_grad_enabled
 from flambeau.eager import bind
 from flambeau.kernels import arrays
+from flambeau.modes import is_grad_enabled
 from flambeau.tensor import Tensor, wrap
-from flambeau.tensor.factories import as_tensor, tensor
+from flambeau.tensor.making.factories import as_tensor, tensor
 
 __all__ = ["collate", "default_collate", "default_collate_fn_map", "default_convert"]
 

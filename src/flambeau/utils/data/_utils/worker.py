@@ -13,7 +13,7 @@ from multiprocessing import parent_process
 from typing import Any
 
 from flambeau import settings
-from flambeau._utils import ExceptionWrapper
+from flambeau.exception_wrapper import ExceptionWrapper
 from flambeau.utils.data import streams
 from flambeau.utils.data._utils.fetch import _IterableDatasetFetcher, _MapDatasetFetcher
 from flambeau.utils.data.channel import Channel, Shelf

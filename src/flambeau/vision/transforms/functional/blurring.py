@@ -7,7 +7,7 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.nn import functional as F
 from flambeau.tensor import Tensor
-from flambeau.tensor.ranges import linspace
+from flambeau.tensor.making.ranges import linspace
 from flambeau.vision.transforms.functional.conversions import pil_to_tensor, to_pil_image
 from flambeau.vision.transforms.functional.images import in_floats, on_images
 

@@ -13,7 +13,7 @@ from flambeau import dtypes
 from flambeau.nn import functional as F
 from flambeau.ops.joining import stack
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import full, zeros_like
+from flambeau.tensor.making.factories import full, zeros_like
 from flambeau.vision.picture import Picture, is_pillow_image, pillow
 from flambeau.vision.transforms.functional.conversions import convert_image_dtype
 from flambeau.vision.transforms.functional.images import check_channels, get_dimensions, in_floats, largest, on_images

@@ -9,8 +9,8 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import as_tensor
-from flambeau.tensor.interop import from_numpy
+from flambeau.tensor.making.factories import as_tensor
+from flambeau.tensor.making.interop import from_numpy
 from flambeau.vision.picture import Picture, image_from_array, is_pillow_image, pillow
 from flambeau.vision.transforms.functional.images import is_numpy_image, largest
 

@@ -15,8 +15,8 @@ from flambeau import dtypes
 from flambeau.nn import functional as F
 from flambeau.ops.joining import cat
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import full, ones, tensor
-from flambeau.tensor.ranges import linspace
+from flambeau.tensor.making.factories import full, ones, tensor
+from flambeau.tensor.making.ranges import linspace
 from flambeau.vision.picture import pillow
 from flambeau.vision.transforms.functional.images import (
     InterpolationMode,

@@ -11,11 +11,11 @@ from flambeau.nn.modules import rnn as float_rnn
 from flambeau.nn.modules.module import Module
 from flambeau.ops import quantized
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
-from flambeau.tensor.packed_weights import linear_unpack
-from flambeau.tensor.quantized import quantize_per_tensor
-from flambeau.tensor.random_factories import randn
-from flambeau.tensor.script_object import ScriptObject
+from flambeau.tensor.making.factories import zeros
+from flambeau.tensor.making.random_factories import randn
+from flambeau.tensor.quantized.packed_weights import linear_unpack
+from flambeau.tensor.quantized.quantized_tensor import quantize_per_tensor
+from flambeau.tensor.quantized.script_object import ScriptObject
 
 NAMES = ("ih", "hh")
 

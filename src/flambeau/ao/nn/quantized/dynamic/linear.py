@@ -11,8 +11,8 @@ from flambeau.nn.modules.linear import Linear as Float
 from flambeau.nn.modules.linear import NonDynamicallyQuantizableLinear
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import tensor, zeros
-from flambeau.tensor.quantized import quantize_per_tensor
+from flambeau.tensor.making.factories import tensor, zeros
+from flambeau.tensor.quantized.quantized_tensor import quantize_per_tensor
 
 
 class Linear(Module):

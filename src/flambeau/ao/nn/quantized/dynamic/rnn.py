@@ -14,11 +14,11 @@ from flambeau.nn.modules.module import Module
 from flambeau.nn.utils.rnn import PackedSequence
 from flambeau.ops import quantized
 from flambeau.tensor import Tensor
-from flambeau.tensor.factories import zeros
-from flambeau.tensor.packed_weights import cell_params, linear_prepack, linear_prepack_fp16
-from flambeau.tensor.quantized import QuantizedTensor, quantize_per_tensor
-from flambeau.tensor.random_factories import randn
-from flambeau.tensor.script_object import ScriptObject
+from flambeau.tensor.making.factories import zeros
+from flambeau.tensor.making.random_factories import randn
+from flambeau.tensor.quantized.packed_weights import cell_params, linear_prepack, linear_prepack_fp16
+from flambeau.tensor.quantized.quantized_tensor import QuantizedTensor, quantize_per_tensor
+from flambeau.tensor.quantized.script_object import ScriptObject
 
 
 class PackedParameter(Module):

@@ -2,7 +2,7 @@
 
     {"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"}}}
 
-This file imports nothing of the package: a worker loads it by its path when it fails (launcher/startup/sitecustomize.py).
+This file imports nothing of the package: a worker loads it by its path when it fails (processes/startup/sitecustomize.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flambeau.rng import Generator
-from flambeau.tensor.random_factories import randperm
+from flambeau.tensor.making.random_factories import randperm
 from flambeau.utils.data.distributed import DistributedSampler
 
 __all__ = ["ElasticDistributedSampler"]

@@ -1,0 +1,1 @@
+"""One stack of those who have a say in what an operation does."""
