@@ -45,8 +45,8 @@ ROOMS = {
     "norms.c": norm_loops,
     "mix.c": weighted_gather,
     "random.c": random_loops,
-    "rest_index.c": index_loops,
-    "rest_move.c": move_loops,
+    "index.c": index_loops,
+    "move.c": move_loops,
     "scans.c": scan_loops,
     "sparse.c": sparse_loops,
     "order.c": sorting_loops,
@@ -163,7 +163,7 @@ def write_all(directory: Path) -> list[Path]:
     for name, room in ROOMS.items():
         texts[name], declarations, entries = room.table()
         declared += declarations
-        rows["rest" if name.startswith("rest") else "hot"] += entries
+        rows["hot"] += entries
     texts["complex.c"], declarations, entries = complex_loops.table(kernels())
     declared += declarations
     rows["hot"] += entries
@@ -171,15 +171,11 @@ def write_all(directory: Path) -> list[Path]:
     declared += declarations
     rows["hot"] += entries
     for schedule in SCHEDULES:
-        for kind, dtypes in schedules.kinds(schedule):
-            name = f"loops_{schedule}.c" if kind == "hot" else f"rest_loops_{schedule}.c"
-            texts[name], declarations, entries = schedules.table(schedule, DECLARED.values(), dtypes)
-            declared += declarations
-            rows[kind] += entries
-    folds: dict[str, list[str]] = {}
-    for kind in ("hot", "rest"):
-        texts[f"{'rest_' * (kind == 'rest')}folds.c"], declarations, folds[kind] = fold.table(kind == "hot")
+        texts[f"loops_{schedule}.c"], declarations, entries = schedules.table(schedule, DECLARED.values())
         declared += declarations
+        rows["hot"] += entries
+    texts["folds.c"], declarations, folds = fold.table()
+    declared += declarations
     texts["gemm_loops.c"] = print_gemm.texts()
     declared.append("extern const fl_products FL_NAME(fl_products)[2];\n")
     texts["table.c"] = [print_c.IN_BLOCKS, *declared, table_of(rows, folds)]
@@ -216,7 +212,7 @@ def entry(kernel: Pointwise, kinds: tuple[str, ...], dtype: str, out: str, funct
     )
 
 
-def table_of(rows: dict[str, list[str]], folds: dict[str, list[str]]) -> str:
+def table_of(rows: dict[str, list[str]], folds: list[str]) -> str:
     """The variant's table, through which the launcher finds its loops."""
 
     def lines(entries: list[str]) -> str:
@@ -228,9 +224,7 @@ static const fl_pointwise loops[] = {{
 {lines(rows["rest"])}#endif
 }};
 static const fl_fold folds[] = {{
-{lines(folds["hot"])}#ifdef FL_WITH_REST
-{lines(folds["rest"])}#endif
-}};
+{lines(folds)}}};
 #define FL_COUNT(x) (int)(sizeof(x) / sizeof *(x))
 const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds), FL_NAME(fl_products)}};
 """

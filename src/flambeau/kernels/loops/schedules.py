@@ -62,18 +62,11 @@ def entry(schedule: str, loop: Loop, dtype: str) -> tuple[str, str]:
     )
 
 
-def kinds(schedule: str) -> list[tuple[str, tuple[str, ...]]]:
-    """What is compiled for AVX-512, too ("hot"), and the rest, by dtype: eight columns of float64 to a vector are not worth the time that takes."""
-    if schedule != "columns":
-        return [("hot", SCHEDULES[schedule].dtypes)]
-    return [("hot", ("float32",)), ("rest", ("float64",))]
-
-
-def table(schedule: str, loops: Iterable[Loop], dtypes: tuple[str, ...] = FLOATS) -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table) of loops, for these dtypes."""
+def table(schedule: str, loops: Iterable[Loop]) -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the launcher's table) of loops."""
     way, texts, declarations, entries = SCHEDULES[schedule], list(SCHEDULES[schedule].head), [], []
     for loop in filter(way.takes, loops):
-        for dtype in [d for d in way.dtypes if d in loop.dtypes and d in dtypes]:
+        for dtype in [d for d in way.dtypes if d in loop.dtypes]:
             function, row = entry(schedule, loop, dtype)
             texts.append(way.print(loop, dtype))
             declarations.append(f"void FL_NAME({function})(char *const *, const int64_t *, int64_t, const double *);\n")

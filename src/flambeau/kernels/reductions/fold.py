@@ -548,25 +548,11 @@ def inline(name: str, result: str, parameters: list[str], printer: CPrinter, for
     return f"static inline {result} {name}({', '.join(parameters)}) {{\n{used}{body}    return {value};\n}}"
 
 
-# What people fold most is compiled for AVX-512, too.
-HOT = {("sum", "mean", "max", "min", "norm2", "var", "std", "logsumexp"): (*FLOATS, "int64"), ("isum", "any", "all"): ("int64", "bool")}
-
-
-@functools.cache
-def hot_names() -> frozenset[str]:
-    """What is hot, and all whose C that shares."""
-    found = {(f, d) for names, dtypes in HOT.items() for f in FOLDS for d in f.dtypes if f.name in names and d in dtypes}
-    by_name = {fold_name(f.name, d): (f, d) for f in FOLDS for d in f.dtypes}
-    for _ in range(3):  # a home has a home for what it merges
-        found |= {by_name[home(f, d)] for f, d in found} | {by_name[home(f, _accumulator(f, d))] for f, d in found}
-    return frozenset(fold_name(f.name, d) for f, d in found)
-
-
-def table(hot: bool) -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the table) of what is hot, or of the rest."""
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the table)."""
     texts = [*lanes.texts(), *(lanes.vectors(t, t) for t in ("int32_t", "int64_t")), HEAD]
     declarations, rows = [], []
-    for fold, dtype in [(f, d) for f in FOLDS for d in f.dtypes if (fold_name(f.name, d) in hot_names()) == hot]:
+    for fold, dtype in [(f, d) for f in FOLDS for d in f.dtypes]:
         texts.append(print_fold(fold, dtype))
         names = {part: f"FL_NAME({home(fold, dtype)}_{part})" for part in PARTS}
         names["merge"] = f"FL_NAME({home(fold, _accumulator(fold, dtype))}_merge)"
