@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from flambeau._higher_order_ops.associative_scan import associative_scan
 
 import flambeau
-from flambeau._higher_order_ops.associative_scan import associative_scan
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8, 33])

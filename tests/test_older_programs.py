@@ -89,9 +89,8 @@ def test_two_numbers_elsewhere():
 
 def test_flat_tensors():
     """torch._utils: many tensors as one and back, and in buckets of about a size."""
-    import torch._utils as theirs
-
     import flambeau._utils as ours
+    import torch._utils as theirs
 
     found = []
     for package, room in ((flambeau, ours), (torch, theirs)):
@@ -152,6 +151,7 @@ def test_where_tensor_lives():
 def test_names_that_copied_layers_import():
     """What stands in PyTorch's files besides their subject, and what layers copied from them ask for."""
     from flambeau._jit_internal import BroadcastingList2, List, Optional, boolean_dispatch
+
     from flambeau.cuda.amp.grad_scaler import OptState
     from flambeau.distributions.utils import _standard_normal, _sum_rightmost
     from flambeau.functional import Tensor

@@ -9,7 +9,6 @@ is then that of the weights. Targets equal to `ignore_index` count nothing. cros
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -32,7 +31,6 @@ from flambeau.ops.results import Kept
 from flambeau.ops.scattering import check_tensor
 
 FLOAT32, FLOAT64, INT64 = dtypes.float32.numpy, dtypes.float64.numpy, dtypes.int64.numpy
-FLOATING = frozenset((dtypes.float16.numpy, dtypes.bfloat16.numpy, FLOAT32, FLOAT64))
 
 # -- the loops ---------------------------------------------------------------------------------------------------------------
 
@@ -188,7 +186,8 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
+@on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
+def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
     found = classes.gradients_at_once(grad, input.shape, input, target, weight, ignore_index, smoothing, reduction, kept)
     if found is not None:
@@ -206,8 +205,13 @@ def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smooth
     return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
 
 
-def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing):
-    """The same by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+_cross_entropy_backward.meta(lambda grad, input, *rest: (input.shape, input.dtype))
+
+
+def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept, again):
+    """The same; or by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+    if not again and kept:
+        return _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept)
     dim, at, counted, scale = scaled(grad, input, target, weight, ignore_index, reduction)
     asked = input.new_zeros(input.shape).scatter(dim, at, 1 - smoothing) + smoothing / max(input.shape[dim], 1)
     return ((input.softmax(dim) - asked) * scale).masked_fill(~counted, 0)
@@ -228,8 +232,6 @@ def scaled(grad, input, target, weight, ignore_index, reduction):
 
 
 _cross_entropy.derivative(input=_gradient)
-_cross_entropy.quick_derivative(input=_fused_gradient)
-_cross_entropy.quick_everywhere = True
 
 
 # -- of logits ---------------------------------------------------------------------------------------------------------------
@@ -271,24 +273,10 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), Kept())
 
 
-def _usual(x, target):
-    """Rows of logits in main memory, one class for each: no questions to be asked."""
-    if type(x) is not np.ndarray or x.ndim != 2 or target.ndim != 1 or target.dtype != INT64 or x.dtype not in FLOATING:
-        return NotImplemented
-    n = x.shape[0]
-    if target.shape[0] != n or not x.size or not x.flags.c_contiguous or not target.flags.c_contiguous:
-        return NotImplemented
-    result, room = losses(x, target, -100, 0.0, True)
-    return result, (None, -100, "mean", 0.0, {"room": room, "total": room[n, 0]})
-
-
-def _notice(input, target=None) -> None:
+@cross_entropy.each_time
+def _notice(input, *rest, **options) -> None:
     wanted = "cross_entropy applies softmax itself: gradients become small and learning slow. Give it the logits, and leave softmax for predictions"
     warn_of_probabilities("cross_entropy", input, wanted)
-
-
-cross_entropy.usually(_cross_entropy, _usual, tensors=2, options=True)
-_cross_entropy.notice = _notice
 
 
 def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing):
@@ -403,36 +391,38 @@ def _(input, target, weight, ignore_index, reduction, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
+def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept, again):
+    if (
+        not (again or grad.is_meta)
+        and len(input_shape) == 2
+        and weight is None
+        and reduction != "none"
+        and target.dtype is dtypes.int64
+        and grad.dtype.itemsize > 2
+    ):
+        return _nll_backward(grad, input_shape, target, ignore_index, reduction, kept)
     like = grad.new_zeros(input_shape)
     dim, at, _, scale = scaled(grad, like, target, weight, ignore_index, reduction)
     return like.scatter(dim, at, -scale)
 
 
-def _quick_nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept):
-    """The same at once: on a GPU, or of rows in main memory that all count alike."""
-    found = classes.gradients_at_once(grad, input_shape, None, target, weight, ignore_index, None, reduction, kept)
+@on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
+def _nll_backward(grad, input_shape, target, ignore_index, reduction, kept):
+    """The same at once, of rows of classes: each row's share of the gradient, negative, where its target is."""
+    found = classes.gradients_at_once(grad, input_shape, None, target, None, ignore_index, None, reduction, kept)
     if found is not None:
         return found
-    if len(input_shape) != 2 or target.dtype != INT64 or weight is not None or reduction == "none" or grad.dtype.char not in "fd":
-        return NotImplemented
-    if type(grad) is not np.ndarray or not target.size or (target == ignore_index).any():
-        return NotImplemented
-    found = native.empty(input_shape, grad.dtype)
-    found.fill(0)
-    found[_numbered(len(target)), target] = -grad / len(target) if reduction == "mean" else -grad
+    xp, found = arrays.module_of(grad), arrays.empty_beside(grad, input_shape, grad.dtype)
+    arrays.fill(found, 0)
+    counted = target != ignore_index
+    with np.errstate(all="ignore"):
+        share = -grad / counted.sum() if reduction == "mean" else -grad
+    found[xp.arange(len(target)), xp.where(counted, target, 0)] = xp.where(counted, share, 0).astype(grad.dtype)
     return found
 
 
-@lru_cache(64)
-def _numbered(n: int) -> np.ndarray:
-    return np.arange(n)
-
-
 _nll_loss.derivative(input=_nll_gradient)
-_nll_loss.quick_derivative(input=_quick_nll_gradient)
-_nll_loss.quick_everywhere = True
-_nll_loss.straight = "zero"
+_nll_loss.second_derivative = "zero"
 
 
 @composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name, autocast="float32")
@@ -446,20 +436,9 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return _nll_loss(input, target, weight, ignore_index, reduction, Kept())
 
 
-def _usual_nll(x, target):
-    """The mean of logarithms in main memory, one class for each row."""
-    if type(x) is not np.ndarray or x.ndim != 2 or target.shape != x.shape[:1] or x.dtype not in FLOATING:
-        return NotImplemented
-    picked = _picked(x, target, -100)
-    return NotImplemented if picked is None else (_sure_loss(picked, target, None, "mean", x), (None, -100, "mean", {}))
-
-
-def _notice_nll(input, target=None) -> None:
+@nll_loss.each_time
+def _notice_nll(input, *rest, **options) -> None:
     warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
-
-
-_nll_loss.notice = _notice_nll
-nll_loss.usually(_nll_loss, _usual_nll, tensors=2, options=True)
 
 
 # -- what people get wrong ---------------------------------------------------------------------------------------------------

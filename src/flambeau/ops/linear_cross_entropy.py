@@ -5,12 +5,11 @@ With very many classes the logits (N, C) are what fills the memory. In chunks th
 
 from __future__ import annotations
 
-import warnings
 from math import prod
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels import arrays
 from flambeau.kernels.reductions.reduce import dense
 from flambeau.kernels.templates import gemm
@@ -38,11 +37,10 @@ def linear_cross_entropy(
     if options is not None:
         if len(shape) == 1 and reduction in REDUCTIONS and not label_smoothing and target.dtype is dtypes.int64 and not probabilities:
             return _in_chunks(input, linear_weight, linear_bias, target, weight, ignored, reduction, options)
-        warnings.warn(
+        errors.warn(
             "linear_cross_entropy: ``options`` ignored, as the loss is not computed in chunks: that takes labels of int64 "
             f"without smoothing and a weight of 2 dimensions, found {target.dtype}, label_smoothing={label_smoothing}, "
-            f"reduction={reduction!r}, further dimensions {shape[1:]}",
-            stacklevel=3,
+            f"reduction={reduction!r}, further dimensions {shape[1:]}"
         )
     bias = None if linear_bias is None else linear_bias.reshape((prod(shape),))
     logits = linear(input, linear_weight.reshape((prod(shape), features)), bias).reshape((*input.shape[:-1], *shape))
