@@ -581,7 +581,7 @@ def test_the_default_generator():
     assert flambeau.initial_seed() == 3
     state = flambeau.get_rng_state()
     first = flambeau.rand(3).tolist()
-    with flambeau.generators.fork_rng():
+    with flambeau.random.fork_rng():
         flambeau.manual_seed(99)
     second = flambeau.rand(3).tolist()
     flambeau.set_rng_state(state)

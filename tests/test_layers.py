@@ -20,7 +20,7 @@ LENT = "torch_names"  # the room whose modules are modules of the package: flamb
 DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have
 
 FLOORS = """
-version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism generators futures
+changes version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism generators futures
 kernels.layout kernels.meta kernels.native kernels.language kernels.mirrored
 kernels.arrays
 kernels.loops kernels.reductions kernels.indexing kernels.random

@@ -132,7 +132,7 @@ def _methods() -> Iterator[str]:
             continue
         if isinstance(member, property):
             yield f"    @property\n    def {name}(self) -> {'_Tensor' if name in ('T', 'mT', 'H', 'mH', 'real', 'imag') else 'Any'}: ..."
-        elif code is not None:
+        elif code is not None or hasattr(member, "plans"):
             yield _function(name, member, method=True)
         elif isinstance(member, bool):
             yield f"    {name}: _bool"
@@ -157,7 +157,7 @@ def _door() -> Iterator[str]:
 def _value(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, ModuleType):
         return
-    if inspect.isfunction(value):
+    if inspect.isfunction(value) or hasattr(value, "plans"):
         yield _function(name, value)
     elif isinstance(value, type) and value.__module__.startswith("flambeau."):
         yield f"from {value.__module__} import {value.__name__} as {name}"

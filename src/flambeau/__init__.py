@@ -138,7 +138,7 @@ _LATER = {name: home for home, names in {
 }.items() for name in names.split()}  # fmt: skip
 _ELSEWHERE = {
     "GradScaler": "amp", "autocast": "amp", "compile": "compiler", "_disable_dynamo": "compiler",
-    "load": "serialization", "save": "serialization", "summary": "viz", "vmap": "func",
+    "load": "serialization", "plan": "eager.plan_words", "save": "serialization", "summary": "viz", "vmap": "func",
     "ScriptFunction": "jit", "ScriptModule": "jit", "PyTorchFileReader": "_C", "PyTorchFileWriter": "_C", "DeviceObjType": "_C", "TensorType": "_C", "Type": "_C",
     **dict.fromkeys(("AnyType", "BoolType", "ComplexType", "DispatchKey", "FloatType", "FunctionSchema", "IntType", "ListType", "NoneType", "NumberType",
                      "OptionalType", "StringType", "Tag", "TupleType"), "_C"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from flambeau import dtypes
+from flambeau import changes, dtypes
 
 _deterministic = False
 _warn_only = False
@@ -22,6 +22,7 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
         if not isinstance(value, bool):
             raise TypeError(f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(value).__name__}")
     _deterministic, _warn_only = mode, warn_only
+    changes.announce()
 
 
 def fills_memory() -> bool:
@@ -42,6 +43,7 @@ def alert(name: str) -> None:
     words = f"{name} does not have a deterministic implementation, but you set 'torch.{how}'"
     if not _warn_only:
         raise RuntimeError(f"{words}. Turn it off for this call, or pass warn_only=True to be told only.")
+    changes.each_time()
     warnings.warn(f"{words}: its results may differ from run to run.", stacklevel=3)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from flambeau import changes
+
 HERE = frozenset({"cpu", "cuda", "meta"})
 KNOWN = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla", "lazy", "vulkan", "mps", "meta",
@@ -49,8 +51,7 @@ class device:
 
     def __enter__(self) -> device:
         usable(self)
-        global _asked
-        _asked = True
+        _ask()
         _state.stack.append(self)
         return self
 
@@ -113,12 +114,23 @@ _asked = False  # whether any thread ever had another default than the CPU
 
 def set_default_device(device) -> None:
     """Factories without `device=` create their tensors here. None means the CPU."""
-    global _asked
-    _asked = True
+    _ask()
     _state.default = cpu if device is None else usable(_Device(device))
 
 
 _Device = device  # the class, where a parameter of PyTorch's takes its name
+
+
+def _ask() -> None:
+    global _asked
+    if not _asked:
+        _asked = True
+        changes.announce()
+
+
+def asked() -> bool:
+    """Whether the default device may be another than the CPU, in some thread."""
+    return _asked
 
 
 def get_default_device() -> device:

@@ -16,6 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from flambeau import changes
+
 QUANTIZED, BOOL, INTEGER, FLOAT, COMPLEX = range(-1, 4)
 
 
@@ -173,7 +175,7 @@ def of_array(array) -> dtype:
     try:
         return OF_NUMPY[array.dtype]
     except KeyError:
-        if type(array.dtype) is dtype:
+        if isinstance(array.dtype, dtype):
             return array.dtype
         known = ", ".join(d.name for d in ALL)
         raise TypeError(f"can't convert np.ndarray of {array.dtype}: the supported types are {known}. Try array.astype(...)") from None
@@ -238,6 +240,7 @@ def set_default_dtype(d: dtype, /) -> None:
     if isinstance(d, float8):
         raise TypeError(f"couldn't find storage object for {d}: it cannot be the default dtype, nothing computes with it")
     _default = d
+    changes.announce()
 
 
 def complex_of(d: dtype) -> dtype:

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable
 from types import CodeType, FrameType
 
+from flambeau import changes
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -106,6 +108,7 @@ def line_of(place: tuple[CodeType, int]) -> str:
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn about the line of the program that called this package."""
+    changes.each_time()
     frame: FrameType | None = sys._getframe(1)
     level = 2
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):

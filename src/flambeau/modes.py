@@ -42,8 +42,7 @@ class Modes(threading.local):
         self.modules: list[Any] = []  # in anomaly mode: the modules whose forward is running, innermost last
         self.nan_loss = False  # backward() was called on a loss that is nan
         self.task: Any = None  # the engine.Task of the backward pass that is running
-        self.views_made: list[tuple] | None = None  # see eager/views.py
-        self.arrays_made: list[tuple] | None = None  # see eager/settled.py
+        self.notes: list | None = None  # what operations have done while a call is watched: see eager/plans.py
         self.keeping: Any = None  # the graph.allow_mutation_on_saved_tensors that is active
         self.transforms = 0  # how many functions of torch.func that differentiate are running
         self.levels: list[Any] = []  # vmaps that are running, innermost last: see batching/
@@ -54,6 +53,7 @@ class Modes(threading.local):
 state = Modes()
 special = 0  # number of settings, over all threads, that are not as they start: see Note [counting without a lock]
 paused = 0  # number of threads in which nothing is recorded; those that ended so are still counted
+watching = 0  # how many calls, over all threads, are watched
 leaf_dtypes = False  # whether a leaf was ever told which dtype its gradient has
 leaf_hooks = False  # whether a hook was ever registered on a leaf: see engine.py
 

@@ -48,6 +48,13 @@ def _(input, weight, bias, eps):
     return centred * rstd * weight + bias, mean, rstd
 
 
+@composed("_layer_norm_alone")
+def _(input, weight, bias, eps):
+    centred = input - input.mean(-1, keepdim=True)
+    found = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
+    return found if weight is None else found * weight + bias
+
+
 @composed("_layer_norm_backward")
 def _(g, input, weight, mean, rstd):
     return _back(g * weight, (input - mean) * rstd, rstd, -1)

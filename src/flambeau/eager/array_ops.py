@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices, dtypes, float8, modes
-from flambeau.eager import inplace, older_calls, settled, views
+from flambeau.eager import inplace, older_calls, plans
 from flambeau.eager.arguments import Arguments, check_tensors, not_a_tensor
-from flambeau.eager.looks import written
 from flambeau.eager.pointwise import OF_NUMBERS, common_device, with_a_tensor
-from flambeau.eager.record import ending_in, needed_names, record_array, record_few
+from flambeau.eager.record import ending_in, needed_names, record_array
 from flambeau.eager.saved import Before
-from flambeau.eager.settled import as_array
 from flambeau.interpreters import calls
 from flambeau.interpreters.by_name import any_foreign
 from flambeau.kernels import arrays
@@ -56,115 +54,12 @@ def bind(op) -> Callable:
         results = run(op, by_name)
         return results if out is None else inplace.deliver(op, results, list(_tensors(values)), out)
 
-    whole = settled.remembering(op, front) if op.settled and (op.public or op.method or op.remembered) else front
-    if op.shortcut_unrecorded is not None:
-        return shortened_unrecorded(whole, op.shortcut_unrecorded)
-    return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
+    return front
 
 
 def _without_numpy_scalars(values: tuple) -> tuple:
     """NumPy's scalars as Python's numbers: x.fill_(a.mean()) of an array a. They look like arrays to what works on arrays."""
     return tuple([v.item() if isinstance(v, np.generic) else v for v in values])
-
-
-def shortened_unrecorded(front: Callable, launch: Callable) -> Callable:
-    """`front` with a short cut for calls of which nothing is recorded."""
-    state = modes.state
-
-    def unrecorded(*args, **kwargs):
-        for a in args if state.grad else ():
-            if type(a) in PLAIN and (a._needs or (a._base is not None and a.requires_grad)):
-                return front(*args, **kwargs)
-        if not modes.special:
-            try:
-                found = launch(*[a._array if type(a) in PLAIN else a for a in args], **kwargs)
-            except TypeError:  # arguments that are wrong: the long way says so in the operation's words
-                found = NotImplemented
-            if found is not NotImplemented and found.size:  # NumPy's empty arrays have strides of their own
-                return wrap(found)
-        return front(*args, **kwargs)
-
-    return unrecorded
-
-
-def shortened_unrecorded_groups(front: Callable, launch: Callable) -> Callable:
-    """The same where there are lists of tensors among the arguments, and several results."""
-    state = modes.state
-
-    def unrecorded(*args, **kwargs):
-        if not modes.special and not kwargs:
-            groups = [a if type(a) in (list, tuple) else (a,) for a in args]
-            needed = state.grad and any(
-                [type(t) in PLAIN and (t._needs or (t._base is not None and t.requires_grad)) for group in groups for t in group]
-            )
-            if not needed:
-                bare = [[t._array if type(t) in PLAIN else t for t in group] for group in groups]
-                found = launch(*[b if type(a) in (list, tuple) else b[0] for a, b in zip(args, bare, strict=True)])
-                if found is not NotImplemented:
-                    return tuple([wrap(array) for array in found])
-        return front(*args, **kwargs)
-
-    return unrecorded
-
-
-def shortened(outer, front: Callable, op, launch: Callable, tensors: int, gives_options: bool) -> Callable:
-    """`front`, which runs `outer`, with a short cut to `op` for calls with plain tensors and nothing else."""
-    op.bind()
-    nothing = (None,) * (len(op.parameters) - tensors)
-    notice = op.notice
-
-    def with_one(input, *args, **kwargs):
-        if modes.special:
-            return front(input, *args, **kwargs)
-        if type(input) in PLAIN and not args and not kwargs:
-            found = launch(input._array)
-            if found is input._array:
-                return input
-            if found is not NotImplemented:
-                array, options = found if gives_options else (found, nothing)
-                result = wrap(array)
-                if input._needs or (input._base is not None and input.requires_grad):
-                    record_few(op, (result, input), options)
-                return result
-        return front(input, *args, **kwargs)
-
-    def with_two(*args, **kwargs):
-        if modes.special:
-            return front(*args, **kwargs)
-        if len(args) == 2 and not kwargs:
-            a, b = args
-            if type(a) in PLAIN and type(b) in PLAIN:
-                found = launch(a._array, b._array)
-                if found is not NotImplemented:
-                    array, options = found if gives_options else (found, nothing)
-                    result = wrap(array)
-                    if a._needs or b._needs or (a._base is not None and a.requires_grad) or (b._base is not None and b.requires_grad):
-                        record_few(op, (result, a, b), options)
-                        if notice is not None:
-                            notice(*args)
-                    return result
-        return front(*args, **kwargs)
-
-    def with_three(*args, **kwargs):
-        if modes.special:
-            return front(*args, **kwargs)
-        if len(args) == 3 and not kwargs:
-            a, b, c = args
-            if type(a) in PLAIN and type(b) in PLAIN and type(c) in PLAIN:
-                found = launch(a._array, b._array, c._array)
-                if found is not NotImplemented:
-                    array, options = found if gives_options else (found, nothing)
-                    result = wrap(array)
-                    for v in args if not modes.paused or modes.state.grad else ():
-                        if v._needs or (v._base is not None and v.requires_grad):
-                            record_few(op, (result, a, b, c), options)
-                            break
-                    return result
-        return front(*args, **kwargs)
-
-    found = {1: with_one, 2: with_two, 3: with_three}[tensors]
-    found.beyond = front  # the way without the short cut
-    return found
 
 
 def _usual_by_name(op, args: tuple, kwargs: dict, by_keyword: tuple[str, ...]) -> Any:
@@ -181,9 +76,7 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     None where it is not so; then nothing has been done yet.
     """
     given: list = []
-    tensors: list = []
-    needs, dtype, home = False, None, np.ndarray
-    pattern, promotes = 0, op.promote  # pattern: a digit per argument, how many tensors it is
+    needs, dtype, home, promotes = False, None, np.ndarray, op.promote
     for v in values:
         kind = type(v)
         if kind in PLAIN:
@@ -200,13 +93,10 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             if v._needs or (v._base is not None and v.requires_grad):
                 needs = True
             given.append(array)
-            tensors.append(v)
-            pattern = pattern << 6 | 1
         elif kind in _OPTIONS or (
             kind is tuple and (not v or type(v[0]) is int or all([type(i) in _OPTIONS or type(i) is tuple for i in v]))
         ):
             given.append(v)
-            pattern <<= 6
         elif kind is list and v:
             group = _usual_list(op, v, None if dtype is None else home)
             if group is None:
@@ -214,23 +104,40 @@ def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
             dtype, wanted, found, home = group
             needs = needs or wanted
             given.append(found)
-            tensors += v
-            pattern = pattern << 6 | min(len(v) + 1, 63)
         else:
             return None
     if dtype is None:
         return None
     try:
-        found = settled.computed(op, given) if by_keyword else op.forward(*given)
+        n = op.n_positional
+        found = op.forward(*given[:n], **dict(zip(by_keyword, given[n:], strict=True))) if by_keyword else op.forward(*given)
     except MemoryError as problem:  # NumPy's own: programs that try a smaller batch next catch RuntimeError
         raise memory_guard.as_ours(problem) from None
     except AttributeError as problem:
         check_tensors(op, problem, values)
         raise
-    result = settled.finish(op, found, values, tensors, pattern, needs)
-    if settled.watching:
-        settled.note(op, values, result)
-    return result
+    return finish(op, found, values, needs)
+
+
+def finish(op, found: Any, values: tuple, needs: bool) -> Any:
+    """Wrap and record what an array operation computed."""
+    several = isinstance(found, (tuple, list))
+    results = tuple([wrap(as_array(a)) for a in (found if several else (found,))])
+    if needs and op.differentiable and any(r._is_float() for r in results):
+        record_array(op, results, values)
+    whole = op.result_type(*results) if op.result_type is not None else results if several else results[0]
+    if modes.watching:
+        plans.note(plans.MAKES, op, values, results, whole)
+    return whole
+
+
+def as_array(value: Any) -> Any:
+    """NumPy answers some 0-d questions with a scalar: an array again. And its empty arrays have strides of 0, which PyTorch's do not."""
+    if (type(value) is np.ndarray or arrays.on_gpu(value)) and value.size:
+        return value
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return value if value.size or 0 not in value.strides else arrays.empty_beside(value, value.shape, value.dtype)
 
 
 def _usual_list(op, values: list, home: type | None) -> tuple | None:
@@ -260,7 +167,7 @@ _OPTIONS = {int, float, bool, str, complex, type(None), Kept, dtypes.dtype, devi
 def run(op, by_name: dict[str, Any]):
     """Unwrap, compute, wrap, record."""
     given, found = compute(op, by_name)
-    results = settled.finish(op, found, tuple(given.values()), (), None, any(t.requires_grad for t in _tensors(given.values())))
+    results = finish(op, found, tuple(given.values()), any(t.requires_grad for t in _tensors(given.values())))
     if modes.special and modes.state.inference:
         for r in results if isinstance(results, tuple) else (results,):
             r._inference = True
@@ -349,16 +256,8 @@ def promote(op, by_name: dict[str, Any]) -> dict[str, Any]:
 def bind_inplace(op) -> Callable:
     """Tensor.<name>_ of an array operation: computed, then written over the first argument."""
     arguments = op.arguments
-    most, least = op.n_positional, len(op.parameters) - len(op.defaults)
-    may_write = op.write is not None and not op.promote
 
     def front(*args, **kwargs):
-        if may_write and least <= len(args) <= most and not modes.special and (not kwargs or kwargs == NO_GENERATOR):
-            given = written(not modes.paused or modes.state.grad, False, *args)
-            if given is not None:
-                op.write(*given)
-                args[0]._bump()
-                return args[0]
         if modes.special or any_foreign((*args, *kwargs.values())):
             if op.draws and modes.special and modes.state.draw is not None:
                 return modes.state.draw(op.call_inplace, args, kwargs)
@@ -375,7 +274,8 @@ def bind_inplace(op) -> Callable:
         given, found = (by_name, None) if writes else compute(op, by_name)
         if found is not None:
             inplace.check_result(op, self, tuple(found.shape), dtypes.of_array(found))
-        recorded = modes.state.grad and any(t.requires_grad for t in _tensors(values)) and self._is_float()
+        followed = values if op.differentiable else (self,)
+        recorded = modes.state.grad and any(t.requires_grad for t in _tensors(followed)) and self._is_float()
         derivatives = [*op.derivatives.values(), *([op.joint_derivative] if op.joint_derivative else [])]
         reads = recorded and any(first in needed_names(f) for f in derivatives)
         before = Before(self, (self, *given.values()), reads) if recorded else None
@@ -387,6 +287,8 @@ def bind_inplace(op) -> Callable:
         else:
             arrays.write(self._array, found)
         self._bump()
+        if modes.watching:
+            note_write(op, values, found is None and not recorded and bare[first] is self._array)
         if recorded:
             operands = (self, *list(given.values())[1:])
             inplace.rewrite(self, lambda result: record_array(op, (result,), operands, before))
@@ -395,7 +297,16 @@ def bind_inplace(op) -> Callable:
     return front
 
 
-NO_GENERATOR = {"generator": None}  # what is the default anyway, said in so many words
+def note_write(op, values: tuple, plain: bool) -> None:
+    """Say to whoever watches what an in-place form did: its work, if that is all there is to it."""
+    self = values[0]
+    if not plain or op.promote or not (type(self._array) is np.ndarray or arrays.on_only_gpu(self._array)):
+        return plans.note()
+    bare = [[_unwrap(t) for t in v] if type(v) is list else _unwrap(v) for v in values]
+    ready = op.find_work_in_place(*bare) if op.find_work_in_place is not None and type(self._array) is np.ndarray else None
+    if ready is None:
+        return plans.note(plans.WRITES, op, values, (), self, (op.write, False, values))
+    return plans.note(plans.WRITES, op, values, (), self, (ready, False, tuple([v for v in values if isinstance(v, Tensor)])))
 
 
 def bind_choice(op, in_place: bool = False) -> Callable:
@@ -430,8 +341,6 @@ def bind_choice(op, in_place: bool = False) -> Callable:
         run = chosen.call_inplace if in_place else chosen.call
         return run(*operands) if out is None else run(*operands, out=out)
 
-    if op.settled and not row_major:
-        return settled.remembering_choice(op, front) if in_place else settled.remembering(op, front)
     return front
 
 
@@ -476,15 +385,7 @@ def bind_composite(op) -> Callable:
         inplace.decide(op, kwargs, out)
         return inplace.deliver(op, front(*args, **kwargs), operands, out)
 
-    if op.as_view:
-        return views.remembering(op, front)
-    whole = front_with_out if op.takes_out else front
-    if op.settled:
-        whole = settled.remembering(op, whole)
-    if op.shortcut_unrecorded is not None:
-        shorten = shortened_unrecorded_groups if op.shortcut_of_groups else shortened_unrecorded
-        whole = shorten(whole, op.shortcut_unrecorded)
-    return whole if op.shortcut is None else shortened(op, whole, *op.shortcut)
+    return front_with_out if op.takes_out else front
 
 
 def bind_composite_inplace(op) -> Callable:
@@ -498,6 +399,8 @@ def bind_composite_inplace(op) -> Callable:
     def body(self, *args, **kwargs):
         inplace.check_writable(op, self, [self, *_tensors((*args, *kwargs.values()))])
         recorded = modes.state.grad and any(t.requires_grad for t in _tensors((self, *args, *kwargs.values())))
+        if modes.watching:
+            plans.note()
         result = op.call(self.clone() if recorded else self, *args, **kwargs)
         inplace.check_result(op, self, tuple(result._array.shape), result.dtype)
         return self.copy_(result)

@@ -13,15 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numpy import ndarray
-
-from flambeau import devices, dtypes, modes
-from flambeau.eager.record import record_few
+from flambeau import dtypes, modes
 from flambeau.interpreters import stack
-from flambeau.kernels import arrays
 from flambeau.ops import autocast as lists
-from flambeau.ops.copying import _to_copy
-from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor import PLAIN, Tensor
 
 state = modes.state
 
@@ -100,7 +95,7 @@ class Casting(stack.Interpreter):
             if not _eligible(value, device) or value.dtype is to:
                 return value
             cached = self.cache_enabled and value._needs and value._node is None and value._base is None and type(value) in PLAIN
-            return self._remembered(value, to) if cached and value.dtype is dtypes.float32 else _to(value, to)
+            return self._remembered(value, to) if cached and value.dtype is dtypes.float32 else value.to(to)
         if type(value) in (list, tuple):
             return type(value)([self._cast(v, to, device) for v in value])
         return value
@@ -110,19 +105,8 @@ class Casting(stack.Interpreter):
         version = 0 if parameter._inference else parameter._version
         found = self.cache.get(key)
         if found is None or found[1] != version or found[2].dtype is not to:
-            found = self.cache[key] = parameter, version, _to(parameter, to)
+            found = self.cache[key] = parameter, version, parameter.to(to)
         return found[2]
-
-
-def _to(value: Tensor, to: dtypes.dtype) -> Tensor:
-    """value.to(to), in the usual case without its detours: small models spend more time on these than on the casts."""
-    if type(value) not in PLAIN or type(value._array) is not ndarray or modes.special:
-        return value.to(to)
-    result = wrap(arrays.cast(value._array, to.numpy))
-    if state.grad and value.requires_grad:
-        _to_copy.bind()
-        record_few(_to_copy, (result, value), (to, devices.cpu, None, False))
-    return result
 
 
 def _eligible(t: Tensor, device: str) -> bool:

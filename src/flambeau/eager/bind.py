@@ -16,9 +16,9 @@ from functools import partial
 from types import SimpleNamespace
 
 from flambeau import forks, modes, ops
-from flambeau.eager import array_ops, indexing, older_calls, pointwise, record, views
+from flambeau.eager import array_ops, indexing, older_calls, plans, pointwise, record, views
 from flambeau.interpreters import by_name
-from flambeau.ops import OPS, contents
+from flambeau.ops import OPS, asking, contents
 from flambeau.ops.declare import ArrayOp, ChoiceOp, CompositeOp, Op, PointwiseOp, ViewOp
 from flambeau.tensor import PLAIN, Tensor
 
@@ -54,6 +54,8 @@ def bind_all() -> None:
     """Put every name in its place: operators at once, functions and methods to be made when they are asked for. Runs once, at import."""
     for name in contents.METHODS:
         setattr(Tensor, name, Later(name))
+    plans.furnish()
+    asking.recording, asking.is_watched = lambda: modes.state.grad, lambda: bool(modes.special)
     Op.place, Op.bind = place, bind  # type: ignore[method-assign, assignment]  # for operations that are declared later, too
     for op in list(OPS.values()):
         op.place()
@@ -178,7 +180,7 @@ def _make(op: Op) -> None:
     if op.kind in NODES:
         words = op.name.replace(".", "_") if op.name.startswith(("linalg.", "special.")) else op.short
         name = op.grad_name or "".join(part.title() for part in words.split("_")) + "Backward0"
-        kind = record.StraightNode if op.kind == "array" and op.straight else NODES[op.kind]
+        kind = record.ConstantSlopeNode if op.kind == "array" and op.second_derivative else NODES[op.kind]
         op.node_class = type(str(name), (kind,), {"op": op, "called": op.called})
     op.call = _function(op, op.name)
     if hasattr(op, "call_inplace"):
@@ -239,7 +241,8 @@ def _function(op: Op, name: str, in_place: bool = False) -> Callable:
     """What runs `op`, or its in-place form, to be called `name`."""
     room, _, short = name.rpartition(".")
     short = name.replace(".", "_") if room in ("linalg", "special", "fft") else short if room or op.public else op.short
-    function = older_calls.accepting(op, (INPLACE if in_place else BINDERS)[op.kind](op), short)
+    general = older_calls.accepting(op, (INPLACE if in_place else BINDERS)[op.kind](op), short)
+    function = plans.front(op, general, "plans_inplace" if in_place else "plans") if _is_planned(op, in_place) else general
     function.__name__ = short
     function.__qualname__ = name if room == "Tensor" else short
     apart = room == "nn.functional" and short not in op.aliases
@@ -247,6 +250,15 @@ def _function(op: Op, name: str, in_place: bool = False) -> Callable:
     function.__doc__ = op.__doc__
     function.op = op
     return function
+
+
+def _is_planned(op: Op, in_place: bool) -> bool:
+    """Whether what a call comes down to is told by its arguments: by their geometry, dtypes and options."""
+    if op.kind == "choice":
+        return bool(op.planned) and not op.row_major
+    if op.kind == "composite":
+        return not in_place and bool(op.planned or op.as_view)
+    return True
 
 
 def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool = False) -> None:
@@ -261,12 +273,7 @@ def _place_operator(method: str, op: Op, swapped: bool = False, in_place: bool =
         if op.kind == "pointwise" and method not in REFLECTED and not in_place:
             operator = pointwise.bind_operator(op, own)
         else:
-            shortens = op.shortcut is not None and not swapped and not in_place
-            call = op.call_inplace if in_place else getattr(op.call, "beyond", op.call) if shortens else op.call
-            operator = _with_other_side(call, method, swapped, own)
-            if shortens:
-                whole, operator = operator, array_ops.shortened(op, operator, *op.shortcut)
-                operator.__wrapped__ = whole  # whose parameters `inspect` shows
+            operator = _with_other_side(op, method, swapped, in_place, own)
         operator.__name__ = operator.__qualname__ = "__rdiv__" if method == "__rtruediv__" else method
         operator.op = op  # it asks __torch_function__ by itself, as the operation it stands for
     setattr(Tensor, method, operator)
@@ -284,8 +291,10 @@ def _inverting(function: Callable) -> Callable:
     return __invert__
 
 
-def _with_other_side(function: Callable, name: str, swapped: bool, own: bool) -> Callable:
-    def operator(self, other):
+def _with_other_side(op: Op, name: str, swapped: bool, in_place: bool, own: bool) -> Callable:
+    function = op.call_inplace if in_place else op.call
+
+    def general(self, other):
         if modes.special or type(self) not in PLAIN:
             if name in REFLECTED and not isinstance(self, Tensor):
                 raise TypeError(f"Tensor.{name} takes a tensor as self, and doesn't apply to a {type(self).__name__}")
@@ -300,6 +309,8 @@ def _with_other_side(function: Callable, name: str, swapped: bool, own: bool) ->
                 return self.reciprocal() * other  # an array divided by a tensor is a tensor in PyTorch; in no other operator
             return NotImplemented
 
+    form = "plans_inplace" if in_place else "plans_swapped" if swapped else "plans"
+    operator = plans.front(op, general, form) if _is_planned(op, in_place) else general
     return operator
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from flambeau import dtypes, literals, modes
-from flambeau.eager import inplace
-from flambeau.eager.record import record_again, record_array, record_usual, record_view
-from flambeau.eager.views import Remembered, make, over
+from flambeau.eager import inplace, plans
+from flambeau.eager.record import record_view
+from flambeau.eager.views import make, over
 from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing.index_plan import FLAG, Plan, basic_view, plan
-from flambeau.kernels.native import native
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -25,14 +24,11 @@ from flambeau.tensor import PLAIN, Tensor, wrap
 ORDINARY = PLAIN | {int, float, bool}  # types of values that have no say in how they are written
 
 
-def getitem(self: Tensor, index: Any) -> Tensor:
+def _getitem(self: Tensor, index: Any) -> Tensor:
     """x[index]: a view for ints, slices, None and `...`; a copy where the index holds tensors, lists or bools."""
     if modes.special or type(self) not in PLAIN:
         return calls.run_function(getitem, _read, (self, index), {}, (self, index))
     return _read(self, index)
-
-
-getitem.event = lambda self, index: _shown(index)  # type: ignore[attr-defined]
 
 
 def _read(self: Tensor, index: Any) -> Tensor:
@@ -44,17 +40,10 @@ def _read(self: Tensor, index: Any) -> Tensor:
             return _index(self, [index])
         seen = _seen(array, index)
         if seen is not None:
-            result = over(self, seen)
-            if (self._needs or (result._base._needs and self._is_float())) and (not modes.paused or modes.state.grad):
-                record_view(VIEWS["select" if type(index) is int else _kind(index)], result, self, (self, index, None))
-            return result
-        key = _key(array, index) if not modes.special else None
-        view = None if key is None else _remembered(self, index, key)
-        if view is not None:
-            return view
+            return _recorded(self, over(self, seen), index, (self, index, None))
         plain = _plain_indices(index, array)
         if plain is not None:
-            return _gathered(self, plain)
+            return _index(self, plain)
     if not modes.special and has_say(_items(index)):
         return calls.run_function(getitem, _read, (self, index), {}, (self, *_items(index)))
     geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
@@ -62,7 +51,33 @@ def _read(self: Tensor, index: Any) -> Tensor:
         return _window(self, geometry, index)
     wanted = _plan(index, *arrays.view_of(array))
     view = _view(self, wanted, index)
-    return _gathered(view, _indices(self, wanted)) if wanted.indices else view
+    return _index(view, _indices(self, wanted)) if wanted.indices else view
+
+
+def _recorded(self: Tensor, result: Tensor, index: Any, values: tuple | None) -> Tensor:
+    """The view of an index, with its history."""
+    op = VIEWS["select" if type(index) is int else _kind(index)]
+    wanted = (self._needs or (result._base._needs and self._is_float())) and (not modes.paused or modes.state.grad)
+    if wanted or modes.watching:
+        values = values or (self, None, _place(self, index))
+    if wanted:
+        record_view(op, result, self, values)
+    if modes.watching:
+        offset = (
+            (arrays.data_pointer(result._array) - arrays.data_pointer(self._array)) // self._array.itemsize if result._array.size else 0
+        )
+        plans.note(plans.VIEWS, op, values, (result,), result, [(*arrays.view_of(result._array), offset)])
+    return result
+
+
+def _place(self: Tensor, index: Any) -> tuple:
+    """Which part of a row-major tensor of this shape an index means."""
+    shape = self._array.shape
+    place = basic_view(index, shape, layout.contiguous_strides(shape), 0)
+    if place is None:
+        wanted = _plan(index, shape, layout.contiguous_strides(shape))
+        place = (wanted.shape, wanted.strides, wanted.offset)
+    return place
 
 
 def setitem(self: Tensor, index: Any, value: Any) -> None:
@@ -130,6 +145,8 @@ def delitem(self: Tensor, index: Any) -> None:
     raise TypeError("Tensor does not support deleting items")
 
 
+getitem: Any = plans.front(_index, _getitem, "plans_of_brackets")
+getitem.event = lambda self, index: _shown(index)
 for _name, _function in {"__getitem__": getitem, "__setitem__": setitem, "__delitem__": delitem}.items():
     _function.__name__ = _function.__qualname__ = _name
     setattr(Tensor, _name, _function)
@@ -170,51 +187,9 @@ def _seen(array: np.ndarray, index: Any) -> np.ndarray | None:
     return found
 
 
-def _key(array: np.ndarray, index: Any) -> tuple | None:
-    """What x[:, None] and others of ints, whole dimensions, None and `...` are remembered by, together with where they look."""
-    key: list = [array.shape, array.strides, array.dtype]
-    for item in index if type(index) is tuple else (index,):
-        if item is None or item is ... or type(item) is int:
-            key.append(item)
-        elif type(item) is slice and item.start is None and item.stop is None and item.step is None:
-            key.append(":")
-        else:
-            return None
-    return tuple(key)
-
-
-_known: dict[tuple, Remembered] = {}
-
-
-def _remembered(self: Tensor, index: Any, key: tuple) -> Tensor | None:
-    """The view of such an index, whose geometry is worked out once; None if there is no such view."""
-    array = self._array
-    found = _known.get(key)
-    if found is None:
-        place = basic_view(index, array.shape, layout.contiguous_strides(array.shape), 0)
-        geometry = basic_view(index, array.shape, arrays.element_strides(array), 0)
-        if geometry is None or place is None:
-            return None
-        if len(_known) > 1000:
-            _known.clear()
-        found = _known[key] = Remembered(VIEWS[_kind(index)], geometry, (None, place))
-    result = over(self, native.strided_view(array, *found.geometry))
-    if (self._needs or (result._base._needs and self._is_float())) and (not modes.paused or modes.state.grad):
-        record_again(found, result, self)
-    return result
-
-
 def _window(self: Tensor, geometry: tuple, index: Any) -> Tensor:
-    """The part of `self` with this geometry, recorded if gradients are wanted."""
-    result = make(self, *geometry)
-    if (self._needs or result._base._needs) and modes.state.grad and self._is_float():
-        shape = self._array.shape
-        place = basic_view(index, shape, layout.contiguous_strides(shape), 0)
-        if place is None:
-            wanted = _plan(index, shape, layout.contiguous_strides(shape))
-            place = (wanted.shape, wanted.strides, wanted.offset)
-        record_view(VIEWS[_kind(index)], result, self, (self, None, place))
-    return result
+    """The part of `self` with this geometry."""
+    return _recorded(self, make(self, *geometry), index, None)
 
 
 def _kind(index: Any) -> str:
@@ -246,22 +221,6 @@ def _view(self: Tensor, wanted: Plan, index: Any) -> Tensor:
     if wanted.indices and not wanted.offset and (wanted.shape, wanted.strides) == (shape, strides):
         return self
     return _window(self, (wanted.shape, wanted.strides, wanted.offset), index)
-
-
-def _gathered(view: Tensor, indices: list[Tensor | None]) -> Tensor:
-    """view[indices], without detours where nothing special is going on."""
-    array = view._array
-    if modes.special or type(array) is not np.ndarray:
-        return _index(view, indices)
-    found = _index.forward(array, [None if i is None else i._array for i in indices])
-    result = wrap(found if found.size else native.empty(found.shape, found.dtype))  # NumPy's empty arrays have strides of 0
-    if view.requires_grad:
-        tensors = [view, *indices]
-        if len(tensors) > 8 or any([i is None for i in indices]):
-            record_array(_index, (result,), (view, indices))
-        else:
-            record_usual(_index, (result,), (result,), (view, indices), tensors, 1 << 6 | len(tensors))
-    return result
 
 
 # -- index tensors -----------------------------------------------------------------------------------------------------

@@ -8,11 +8,10 @@ made at (`_stamp`); if it lags behind, it makes its node anew, as an `as_strided
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import NoReturn
 
-from flambeau import dtypes, modes
+from flambeau import dtypes, errors, modes
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
@@ -52,7 +51,7 @@ def _check_repeats(op, allowed: str, operands) -> None:
     """RuntimeError or a warning for a write to a tensor some of whose elements are the same memory."""
     if "warned" in allowed:
         what = f"{op.short}_ on expanded tensors is deprecated: several of their elements are one place in memory."
-        warnings.warn(f"{what} Please clone() the tensor first.", stacklevel=5)
+        errors.warn(f"{what} Please clone() the tensor first.")
     elif "repeats" not in allowed or ("for numbers" in allowed and any(isinstance(v, Tensor) for v in operands[1:])):
         what = "more than one element of the written-to tensor refers to a single memory location. Try clone()"
         raise RuntimeError(f"unsupported operation: {what} (an expanded tensor repeats its elements without copying them).")
@@ -159,7 +158,7 @@ def resize_out(op, out: Tensor, shape: tuple, strides: tuple) -> None:
             f"it had shape {list(out.shape)}, which does not match the required output shape {list(shape)}. This behavior is deprecated, and in a "
             "future PyTorch release outputs will not be resized unless they have zero elements. Pass torch.empty(0)."
         )
-        warnings.warn(f"An output with one or more elements was resized since {words}", stacklevel=5)
+        errors.warn(f"An output with one or more elements was resized since {words}")
     _take_shape(out, tuple(shape), layout.preserve_format_strides(tuple(shape), tuple(strides)))
 
 

@@ -1,47 +1,42 @@
-"""Running pointwise operations on tensors.
-
-The front of a binary operation is the hot path of the framework: one test for active modes, one launch, one wrapper, and a node only if
-a gradient is wanted. The launch answers NotImplemented for whatever it does not know (mixed dtypes, another device, shapes that do not
-broadcast), and `general` takes over.
-"""
+"""Running pointwise operations on tensors, the general way: whatever the operands are. What the common calls come down to is in their plans."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
 import numpy as np
 
-from flambeau import dtypes, modes
-from flambeau.eager import inplace
+from flambeau import dtypes, errors, modes
+from flambeau.eager import inplace, plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
-from flambeau.eager.looks import written
 from flambeau.eager.record import record_pointwise, record_written
 from flambeau.eager.saved import Before
 from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
 from flambeau.literals import importable, stored
 from flambeau.ops.promotion import promoted
-from flambeau.tensor import PLAIN, Tensor, wrap
+from flambeau.tensor import Tensor, wrap
 
 NUMBERS = {int, float, bool, complex}
 state = modes.state
 
 
 def bind(op) -> Callable:
-    """The function that runs a pointwise operation."""
+    """The general way of a pointwise operation: arguments by position or name."""
     sort = _sorter(op)
 
     def body(*args, out=None, **kwargs):
         operands, options = sort(args, kwargs)
         return computed(op, operands, options, out)
 
+    def front(*args, out=None, **kwargs):
+        operands, options = sort(args, kwargs)
+        return general(op, operands, options, out)
+
     op.body = body
-    if op.parameters == ("input",):
-        return _bind_unary(op)
-    return _bind_binary(op, general) if op.parameters == ("input", "other") else _bind_general(op)
+    return front
 
 
 def bind_operator(op, own_name: bool = False) -> Callable:
@@ -50,128 +45,24 @@ def bind_operator(op, own_name: bool = False) -> Callable:
     `own_name`: `__torch_function__` is told of the operator (`__eq__`), not of the operation (`eq`).
     """
 
-    def rest(op, operands: tuple, options: tuple, out: Tensor | None):
-        if own_name and by_name.knows_by_name(operands):
-            return by_name.call(operator, operands, operands, {})
+    def front(input, other):
+        if own_name and by_name.knows_by_name((input, other)):
+            return by_name.call(operator, (input, other), (input, other), {})
         try:
-            return general(op, operands, options, out)
+            return general(op, (input, other), ())
         except TypeError as problem:
-            other = operands[1]
             if isinstance(other, (Tensor, int, float, complex)) and not isinstance(problem, by_name.NobodyAnswered):
                 raise
             if op.name == "eq" and isinstance(other, np.ndarray):  # NumPy would leave it to us, and Python would then compare identities
-                return general(op, (operands[0], wrap(importable(other))), options, out)
+                return general(op, (input, wrap(importable(other))), ())
             return NotImplemented
 
-    operator = _bind_binary(op, rest, own_name)
+    operator = plans.front(op, front)
     return operator
-
-
-def _bind_unary(op) -> Callable:
-    launch = op.kernel.launch
-    records, record = op.differentiable, op.node_class.record
-
-    def front(input, *, out=None):
-        if modes.special:
-            return calls.run(op.call, op.body, (input,), {} if out is None else {"out": out})
-        if out is None and type(input) in PLAIN:
-            array = launch(input._array)
-            if array is not NotImplemented:
-                result = wrap(array)
-                wants = records and (input._needs or (input._base is not None and input.requires_grad))
-                if wants and (not modes.paused or state.grad) and record(result, input) is NotImplemented:
-                    record_pointwise(op, result, (input,))
-                return result
-        return general(op, (input,), (), out)
-
-    return front
-
-
-def _bind_binary(op, rest: Callable, own_name: bool = False) -> Callable:
-    """`rest` is for what the hot path does not know."""
-    launch = op.kernel.launch
-    records, record = op.differentiable, op.node_class.record
-    numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
-    first = op.number_first
-
-    def front(input, other, *, out=None):
-        if modes.special:
-            if out is None and not own_name and (type(other) in PLAIN or type(other) in numbers):
-                return calls.run(op.call, op.body, (input, other), {})
-        elif out is None:
-            if type(input) in PLAIN:
-                if type(other) in PLAIN:
-                    array = launch(input._array, other._array)
-                    if array is not NotImplemented:
-                        result = wrap(array)
-                        wants = records and (
-                            input._needs
-                            or other._needs
-                            or (input._base is not None and input.requires_grad)
-                            or (other._base is not None and other.requires_grad)
-                        )
-                        if wants and (not modes.paused or state.grad) and record(result, input, other) is NotImplemented:
-                            record_pointwise(op, result, (input, other))
-                        return result
-                    return rest(op, (input, other), (), out)
-                if type(other) in numbers:
-                    array = launch(input._array, other)
-                    needs = input._needs or (input._base is not None and input.requires_grad)
-                else:
-                    return rest(op, (input, other), (), out)
-            elif first and type(input) in numbers and type(other) in PLAIN:
-                array = launch(input, other._array)
-                needs = other._needs or (other._base is not None and other.requires_grad)
-            else:
-                return rest(op, (input, other), (), out)
-            if array is not NotImplemented:
-                result = wrap(array)
-                if needs and records and (not modes.paused or state.grad) and record(result, input, other) is NotImplemented:
-                    record_pointwise(op, result, (input, other))
-                return result
-        return rest(op, (input, other), (), out)
-
-    return front
 
 
 def _wants(operand) -> bool:
     return isinstance(operand, Tensor) and operand.requires_grad
-
-
-def _bind_general(op) -> Callable:
-    """Operations with options or three and more operands: arguments by position or name."""
-    launch = op.kernel.launch
-    sort = _sorter(op)
-    tensors_only = not op.takes_numbers
-    records, record = op.differentiable, op.node_class.record
-    n, every = len(op.operands), sort.every
-
-    def front(*args, out=None, **kwargs):
-        operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
-        if tensors_only and not all(isinstance(v, Tensor) for v in operands):
-            return general(op, operands, options, out)
-        if out is None and type(operands[0]) in PLAIN and not modes.special:
-            given, wants = [], False
-            for v in operands:
-                if type(v) in PLAIN:
-                    given.append(v._array)
-                    if v._needs or (v._base is not None and v.requires_grad):
-                        wants = records
-                else:
-                    given.append(v)
-            array = launch(*given, *options)
-            if array is not NotImplemented:
-                result = wrap(array)
-                if wants and (not modes.paused or state.grad):
-                    node = record(result, *operands)
-                    if node is NotImplemented:
-                        record_pointwise(op, result, operands, options)
-                    elif options:
-                        node.options = options
-                return result
-        return general(op, operands, options, out)
-
-    return front
 
 
 def _sorter(op) -> Callable:
@@ -198,14 +89,6 @@ def _sorter(op) -> Callable:
 
 def general(op, operands: tuple, options: tuple, out: Tensor | None = None) -> Tensor:
     """Any operands, and whoever has a say in what is done with them."""
-    if out is None and not modes.special:
-        array = _on_gpu(op, operands, options)
-        if array is NotImplemented:
-            array = _converted(op, operands, options)
-        if array is not NotImplemented:
-            result = wrap(array)
-            finish(op, result, operands, options)
-            return result
     if modes.special or by_name.any_foreign(operands if out is None else (*operands, out)):
         kwargs = dict(zip(op.options, options, strict=True)) if options else {}
         return calls.run(op.call, op.body, operands, kwargs if out is None else kwargs | {"out": out})
@@ -227,10 +110,8 @@ def computed(op, operands: tuple, options: tuple, out: Tensor | None = None) -> 
         return _into_out(op, operands, ready, options, key, out_dtype, out)
     result = wrap(arrays.run(op.kernel, ready, options, key, out_dtype))
     finish(op, result, operands, options)
-    if result.is_cuda:
-        _remember(op, operands, ready, key, out_dtype)
-    else:
-        _remember_conversions(op, operands, key)
+    if modes.watching:
+        plans.note(plans.MAKES, op, operands, (result,), result, (options, key, out_dtype))
     return result
 
 
@@ -246,76 +127,6 @@ def _of_float8(op, operands: tuple, options: tuple) -> Tensor:
     wide = [v.float() if isinstance(v, Tensor) and kind == "T" else v for v, kind in zip(operands, op.kernel.kinds, strict=True)]
     result = general(op, tuple(wide), options)
     return result if result.dtype is dtypes.bool else result.to(common)
-
-
-_conversions: dict[tuple, list] = {}  # what `_kinds` tells of a call -> for each operand how it is converted, or None
-
-
-def _kinds(op, operands: tuple) -> tuple | None:
-    """All that decides in which dtype operands in main memory meet; None where somebody has to look closer."""
-    kinds = [op, dtypes.get_default_dtype()]
-    for v in operands:
-        if type(v) in PLAIN:
-            array = v._array
-            if type(array) is not np.ndarray:
-                return None
-            kinds += array.dtype, not array.ndim
-        elif type(v) in NUMBERS:
-            kinds.append(type(v))
-        else:
-            return None
-    return tuple(kinds)
-
-
-def _converted(op, operands: tuple, options: tuple):
-    """The result for operands of several dtypes, where `general` has seen such before; else NotImplemented."""
-    conversions = _conversions.get(_kinds(op, operands))
-    if conversions is None:
-        return NotImplemented
-    given = [v._array if type(v) in PLAIN else v for v in operands]
-    return op.kernel.launch(*[v if f is None else f(v) for v, f in zip(given, conversions, strict=True)], *options)
-
-
-def _remember_conversions(op, operands: tuple, key: np.dtype) -> None:
-    """Note how operands of these dtypes come to be of the dtype `key`."""
-    kinds = _kinds(op, operands)
-    if kinds is None or any(kind != "T" for kind in op.kernel.kinds) or not any(isinstance(v, Tensor) for v in operands):
-        return
-    cast = arrays.CASTS[dtypes.OF_NUMPY[key].name].launch
-    number = partial(as_number, key=dtypes.OF_NUMPY[key])
-    _conversions[kinds] = [number if not isinstance(v, Tensor) else None if v._array.dtype == key else cast for v in operands]
-
-
-_ready: dict[tuple, tuple] = {}  # (operation, dtypes of tensors and types of numbers) -> (dtype to compute in, dtype of the result)
-
-
-def _on_gpu(op, operands: tuple, options: tuple, out=None):
-    """The hot path on a GPU: the result where `general` has seen the same dtypes before and found nothing to change; else NotImplemented."""
-    room = arrays.cuda_room
-    if room is None:
-        return NotImplemented
-    given, kinds = [], [op]
-    for v in operands:
-        if type(v) in PLAIN:
-            v = v._array
-            if type(v) is not room.ndarray:
-                return NotImplemented
-            kinds.append(v.dtype)
-        else:
-            kinds.append(type(v))
-        given.append(v)
-    known = _ready.get(tuple(kinds))
-    if known is None or (out is not None and out.dtype != known[1]):
-        return NotImplemented
-    return room.run(op.kernel, given, options, *known, out)
-
-
-def _remember(op, operands: tuple, ready: list, key, out_dtype) -> None:
-    """Note that operands of these dtypes on a GPU go into the kernel as they are."""
-    tensors = [(v, r) for v, r in zip(operands, ready, strict=True) if isinstance(v, Tensor)]
-    if all(r is v._array for v, r in tensors):  # neither cast nor taken out of a mirror
-        kinds = [v._array.dtype if isinstance(v, Tensor) else type(v) for v in operands]
-        _ready[op, *kinds] = key, out_dtype
 
 
 def finish(op, result: Tensor, operands: tuple, options: tuple) -> None:
@@ -400,7 +211,7 @@ def _option(value, key: np.dtype):
 def condition(op, value: Tensor):
     """A mask: bool, or uint8 as old programs have it."""
     if value.dtype is dtypes.uint8:
-        warnings.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor", stacklevel=4)
+        errors.warn(f"{op.short}: a uint8 condition is deprecated, use a bool tensor")
         return arrays.cast(value._array, dtypes.bool.numpy)
     raise RuntimeError(f"{op.short}: the condition must be of bool, found {value.dtype}. Try .bool()")
 
@@ -467,11 +278,7 @@ def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tens
 
 def bind_inplace(op) -> Callable:
     """Tensor.<name>_: the result is written over the first operand."""
-    if op.parameters == ("input", "other"):
-        return _bind_binary_inplace(op)
-    launch_into = op.kernel.launch_into
     sort = _sorter(op)
-    numbers = op.takes_numbers
     n, every = len(op.operands), sort.every
 
     def body(*args, **kwargs):
@@ -479,13 +286,6 @@ def bind_inplace(op) -> Callable:
 
     def front(*args, **kwargs):
         operands, options = (args[:n], args[n:]) if len(args) == every and not kwargs else sort(args, kwargs)
-        if not modes.special and (n == 1 or numbers or all([isinstance(v, Tensor) for v in operands])):
-            given = written(not modes.paused or state.grad, True, *operands)
-            if given is not None and launch_into(given[0], *given, *options) is not NotImplemented:
-                operands[0]._bump()
-                return operands[0]
-            if arrays.cuda_room is not None and _into_gpu(op, operands, options):
-                return operands[0]
         if modes.special or by_name.any_foreign(operands):
             return calls.run(op.call_inplace, body, args, kwargs)
         return run_inplace(op, operands, options)
@@ -493,48 +293,19 @@ def bind_inplace(op) -> Callable:
     return front
 
 
-def _bind_binary_inplace(op) -> Callable:
-    launch_into = op.kernel.launch_into
-    numbers = NUMBERS - {bool} if op.refuse_bool else NUMBERS if op.takes_numbers else frozenset()
+def writer(op, out, key, out_dtype) -> Callable:
+    """What writes over an array like `out`, of such arrays and numbers; NotImplemented where there is more to it."""
+    if type(out) is np.ndarray:
+        return op.kernel.launch_into
+    run, kernel, n = arrays.cuda_room.run, op.kernel, len(op.operands)
 
-    def body(input, other):
-        return run_inplace(op, (input, other), ())
+    def into(out, *given):
+        others = [v for v in given[1:n] if type(v) is type(out)]
+        if any(a.ndim and a.shape != out.shape for a in others) or overlaps(out, others):
+            return NotImplemented  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
+        return run(kernel, given[:n], given[n:], key, out_dtype, out)
 
-    def front(input, other):
-        if not modes.special and (type(other) in PLAIN or type(other) in numbers):
-            given = written(not modes.paused or state.grad, True, input, other)
-            if given is not None and launch_into(given[0], *given) is not NotImplemented:
-                input._bump()
-                return input
-            if arrays.cuda_room is not None and _into_gpu(op, (input, other), ()):
-                return input
-        if modes.special or by_name.any_foreign((input, other)):
-            return calls.run(op.call_inplace, body, (input, other), {})
-        return run_inplace(op, (input, other), ())
-
-    return front
-
-
-def _into_gpu(op, operands: tuple, options: tuple) -> bool:
-    """The hot path of a write to a tensor on a GPU that has nothing to record and nothing to ask: whether it was taken."""
-    input, *rest = operands
-    if type(input) not in PLAIN or not arrays.on_gpu(input._array) or input._inference:
-        return False
-    recording, storage = not modes.paused or state.grad, input._storage
-    for v in operands:
-        if type(v) in PLAIN:
-            if recording and (v._needs or (v._base is not None and v.requires_grad)):
-                return False
-            if storage is not None and v._storage is storage and v is not input:
-                return False  # it may overlap what is written, and then the loop would read what it has just written
-    others = [v._array for v in rest if type(v) in PLAIN]
-    out = input._array
-    if any(a.ndim and a.shape != out.shape for a in others):
-        return False  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
-    if overlaps(out, others) or _on_gpu(op, operands, options, out) is NotImplemented:
-        return False
-    input._bump()
-    return True
+    return into
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
@@ -555,11 +326,14 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
         ready = [v if isinstance(v, arrays.NUMBERS) else arrays.apart(array, v) for v in ready]
     if array.dtype == out_dtype:
         arrays.run(op.kernel, ready, options, key, out_dtype, out=array)
-        if self.is_cuda:
-            _remember(op, operands, ready, key, out_dtype)
     else:
         arrays.write(array, arrays.run(op.kernel, ready, options, key, out_dtype))
     self._bump()
+    if modes.watching:
+        plain = not recorded and (type(array) is np.ndarray or arrays.on_only_gpu(array)) and array.dtype == out_dtype
+        as_given = all(r is v._array for r, v in zip(ready, operands, strict=True) if isinstance(v, Tensor))
+        run = writer(op, array, key, out_dtype) if plain and as_given else None
+        plans.note(*((plans.WRITES, op, (*operands, *options), (), self, (run, True, (self, *operands, *options))) if run else ()))
     if recorded:
         inplace.rewrite(self, lambda result: record_written(op, result, operands, options, before))
         words = op.refuse_written and op.refuse_written(*options)

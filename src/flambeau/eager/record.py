@@ -1,11 +1,7 @@
 """Recording: the nodes of operations, made while the program runs, and run by backward.
 
 What an operation must save depends only on which of its operands want a gradient. So that is worked out once, as a recipe, and every later
-call with the same wants follows it.
-
-Note [recording in one call]: for operands that are no views, all that is left to do then is to make objects: a pair per edge, a tuple per
-saved tensor, the node. `node_class.record(result, *operands)` is compiled (csrc/objects.c) and does exactly what `record_pointwise` and
-`record_array` do below; where it does not know the plan yet, or there is more to it, it answers NotImplemented and they take over.
+call with the same wants follows it: here, and in compiled code where there is a plan (plans.py).
 """
 
 from __future__ import annotations
@@ -14,15 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from numpy import ndarray
-
 from flambeau import modes
 from flambeau.eager.saved import Before, SavedTensor, edge_of, save, save_result, saved_array, unpack, unpack_plain
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import RESULT
-from flambeau.kernels.mirrored import Mirrored
-from flambeau.kernels.native.native import maker, recorder
+from flambeau.kernels.native.native import maker
 from flambeau.tensor import PLAIN, Tensor, wrap
 from flambeau.tensor.node import FREED, LEAF, Node, freed_error, next_sequence, rename
 from flambeau.tensor.storage import Storage
@@ -30,18 +23,6 @@ from flambeau.tensor.storage import Storage
 NUMBERS = arrays.NUMBERS
 state = modes.state
 store = maker(Storage, ("array",), version=0)
-RECORDED = (
-    "_array",
-    "_base",
-    "_inference",
-    "_needs",
-    "_node",
-    "_nr",
-    "_stamp",
-    "_storage",
-    "version",
-    "saved",
-)  # of a tensor; a storage; a node
 
 
 # -- nodes ---------------------------------------------------------------------------------------------------------
@@ -53,30 +34,19 @@ class OpNode(Node):
     __slots__ = ("recipe",)
     op: Any = None
     recipes: dict[Any, Any]
-    plans: dict[int, tuple]  # which operands want a gradient, a bit each -> (recipe, what `record` saves)
-    recorders: dict[
-        Any, tuple[Callable, dict, dict | None]
-    ]  # which arguments are tensors -> (`record` for such calls, its plans, `counts`)
     by_operations = False  # derivatives are carried out by operations: somebody else carried this one out, and is asked about those, too
     make: Callable
-    record: Callable  # record(result, *operands): see Note [recording in one call]
     recipe: Any
 
     def __init_subclass__(cls, **options) -> None:
         super().__init_subclass__(**options)
-        cls.recipes, cls.plans, cls.recorders = {}, {}, {}
+        cls.recipes = {}
         cls.make = maker(cls, ("recipe", "edges", "sequence", "shape", "numpy_dtype"), n_outputs=1, saved=None, hooks=None)
-        cls.record = cls.recorder(cls.plans)
         if cls.op is not None:
             for name in {*cls.op.parameters, *getattr(cls.op, "returns", ()), "result"}:
                 shown = "self" if name == "input" else name
                 setattr(cls, f"_saved_{shown}", _attribute(name, _saved_value))
                 setattr(cls, f"_raw_saved_{shown}", _attribute(name, SavedTensor))
-
-    @classmethod
-    def recorder(cls, plans: dict[int, tuple]) -> Callable:
-        """A function that records as these plans say."""
-        return recorder(cls.make, plans, next_sequence, store, (Tensor, Storage, cls), RECORDED)
 
     def saved_at(self, name: str) -> int | None:
         """Where in `saved` the operand, result or option of this name is."""
@@ -285,8 +255,7 @@ def record_written(op, result: Tensor, operands: tuple, options: tuple, before: 
 def _pointwise_recipe(op, needed: int) -> PointwiseRecipe:
     cls = op.node_class
     if needed not in cls.recipes:
-        recipe = cls.recipes[needed] = PointwiseRecipe(op, needed)
-        cls.plans[needed] = recipe, tuple([0 if i == RESULT else i + 1 for i in recipe.keep])
+        cls.recipes[needed] = PointwiseRecipe(op, needed)
     return cls.recipes[needed]
 
 
@@ -307,9 +276,6 @@ FACTS: dict[str, Callable] = {
     "_device": lambda t: t.device,
     "_turned": lambda t: t._array.flags.fnc,  # whether a matrix is stored by columns: F but not C contiguous
 }
-PART = 64  # tensor i, or SHAPES + i, ...: what the compiled `record` keeps (see csrc/objects.c)
-SHAPES, TURNS, LATER = (PART * i for i in (1, 2, 3))
-COMPILED_FACTS = {FACTS["_shape"]: SHAPES, FACTS["_turned"]: TURNS}
 
 
 class ArrayRecipe:
@@ -317,8 +283,8 @@ class ArrayRecipe:
     or does not, MANY_WANTED or MANY if it is a list of tensors.
 
     keep   what is saved, as (what it is, which argument or result, which fact of it)
-    calls  per tensor argument None, or (its derivative, where that finds its arguments, its quick derivative or None, the same for that);
-           for a joint derivative one call for all
+    calls  per tensor argument None, or (its derivative, where that finds its arguments); for a joint derivative one call for all. Derivatives have
+           plans as operations have
     frees  whether tensors are among what is saved, so that a second backward is an error
     """
 
@@ -327,26 +293,36 @@ class ArrayRecipe:
         self.wants = [(name, wanted in (True, MANY_WANTED)) for name, wanted in zip(names, key, strict=True) if wanted is not None]
         self.keep: list[tuple] = []
         self.places: dict[str, int] = {"grad": GRAD, "grads": GRADS, "needs": NEEDS, "again": AGAIN}
-        self.joint, self.only = op.joint_derivative, None
+        self.joint = op.joint_derivative
         if self.joint is not None:
             self.joint_places = self._placed(op, self.joint, key)
+            self.joint = _by_plans(
+                op, f"of_{'_'.join(name for name, wanted in self.wants if wanted)}_among_{len(self.wants)}", self._as_tuple(self.joint)
+            )
         else:
             missing = [n for n, wanted in self.wants if wanted and n not in op.derivatives]
             if missing:
                 raise NotImplementedError(f"the derivative for '{op.name}' with respect to {', '.join(missing)} is not implemented")
             self.calls = [self._call(op, name, key) if wanted else None for name, wanted in self.wants]
-            self.only = self.calls[0] if len(self.calls) == 1 else None
         self.plain = [kind in (OPTION, FACT) for kind, _, _ in self.keep]
-        # What `record_few` leaves to Python: (where in `saved`, where among the result and the operands, fact), (where, which argument).
-        self.facts = [(i, at + 1, fact) for i, (kind, at, fact) in enumerate(self.keep) if kind == FACT and fact not in COMPILED_FACTS]
-        self.options = [(i, at) for i, (kind, at, _) in enumerate(self.keep) if kind == OPTION]
-        self.leaves_some = bool(self.facts or self.options)
         self.frees = not all(self.plain)
-        self.later: list[tuple] = []  # (where in `saved`, *what is kept), of what `record_usual` leaves to Python
 
     def _call(self, op, name: str, key: tuple) -> tuple:
-        derivative, quick = op.derivatives[name], op.quick_derivatives.get(name)
-        return derivative, self._placed(op, derivative, key), quick, None if quick is None else self._placed(op, quick, key)
+        derivative = op.derivatives[name]
+        return _by_plans(op, name, derivative), self._placed(op, derivative, key)
+
+    def _as_tuple(self, joint: Callable) -> Callable:
+        """What a joint derivative finds, in the order of the operands. It is told which of these want a gradient, which every node of the recipe does."""
+        needs, names = dict(self.wants), [name for name, _ in self.wants]
+        asked = [place == NEEDS for place in self.joint_places]
+
+        def in_order(*given):
+            values = iter(given)
+            found = joint(*[dict(needs) if is_needs else next(values) for is_needs in asked])
+            return tuple([found.get(name) for name in names])
+
+        self.joint_places = [place for place in self.joint_places if place != NEEDS]
+        return in_order
 
     def _placed(self, op, derivative: Callable, key: tuple) -> list[int]:
         found = []
@@ -372,6 +348,13 @@ class ArrayRecipe:
         if underscore + fact in FACTS and parameter in self.names:
             return FACT, self.names.index(parameter), FACTS[underscore + fact]
         raise TypeError(f"the derivative of {op.name} asks for {name!r}, which is no parameter of it")
+
+
+def _by_plans(op, name: str, derivative: Callable) -> Callable:
+    """A derivative as a function that has plans."""
+    from flambeau.eager import plans
+
+    return plans.front(op, derivative, f"plans_of_derivative_{name}")
 
 
 def needed_names(function) -> tuple[str, ...]:
@@ -401,43 +384,11 @@ class ArrayNode(OpNode):
         if self.saved is FREED:
             raise freed_error()
         recipe = self.recipe
-        if recipe.only is not None and self.counts is None:
-            return [self._sent(recipe.only, grads)]
         if recipe.joint is not None:
-            found = recipe.joint(*self._arguments(recipe.joint_places, grads))
-            sent = [found.get(name) for name, _ in recipe.wants]
+            sent = list(recipe.joint(*self._arguments(recipe.joint_places, grads)))
         else:
-            sent = [None if call is None else self._sent(call, grads) for call in recipe.calls]
+            sent = [None if call is None else call[0](*self._arguments(call[1], grads)) for call in recipe.calls]
         return sent if self.counts is None else self._flat(sent)
-
-    def _sent(self, call: tuple, grads: tuple):
-        """The gradient of one argument."""
-        derivative, places, quick, quick_places = call
-        if (
-            quick is not None
-            and not (state.grad or self.by_operations or (modes.special and stack.by_operations()))
-            and (type(grads[0]._array) is ndarray or self._is_quick_there(grads[0]._array))
-        ):
-            plain, saved = self.recipe.plain, self.saved
-            given: list = []
-            for place in quick_places:
-                if place == GRAD:
-                    given.append(grads[0]._array)
-                elif plain[place]:
-                    given.append(saved[place])
-                elif type(saved[place]) is list:
-                    given.append([None if v is None else arrays.plain(saved_array(v, self)) for v in saved[place]])
-                else:
-                    found = saved_array(saved[place], self)
-                    given.append(found if type(found) is not Mirrored else arrays.plain(found))
-            array = quick(*given)
-            if array is not NotImplemented:
-                return wrap(array)
-        return derivative(*self._arguments(places, grads))
-
-    def _is_quick_there(self, array) -> bool:
-        """Whether the quick derivatives take this array, which is not NumPy's."""
-        return self.op.quick_everywhere and arrays.on_gpu(array)
 
     def _arguments(self, places: list[int], grads: tuple) -> list:
         """What a derivative takes. Saved tensors are unpacked now, so that only those used are checked."""
@@ -451,7 +402,7 @@ class ArrayNode(OpNode):
             elif place == GRAD:
                 value = grads[0]
             else:
-                value = grads if place == GRADS else _by_operations(self, grads) if place == AGAIN else dict(recipe.wants)
+                value = grads if place == GRADS else _by_operations(self, grads)
             found.append(value)
         return found
 
@@ -475,8 +426,8 @@ class ArrayNode(OpNode):
         return at if at is None or at >= 0 else None
 
 
-class StraightNode(ArrayNode):
-    """Of an operation whose derivative does not read its input (`ArrayOp.straight`): with create_graph it still belongs to the graph of the
+class ConstantSlopeNode(ArrayNode):
+    """Of an operation whose derivative does not read its input (`ArrayOp.second_derivative`): with create_graph it still belongs to the graph of the
     input, so that a program may ask for the second derivative. It is zero, which some operations say in so many numbers."""
 
     def apply(self, *grads):
@@ -484,7 +435,7 @@ class StraightNode(ArrayNode):
         if state.grad:
             for value, edge in zip(sent, self.edges, strict=True):
                 if value is not None and edge is not None and not value.requires_grad:
-                    _started(Constant, self.op.straight, (edge,), value)
+                    _started(Constant, self.op.second_derivative, (edge,), value)
         return sent
 
 
@@ -509,157 +460,17 @@ def record_view(op, result: Tensor, input: Tensor, values: tuple) -> None:
     """Make one view of `input` the output of a node of `op`; `values` are the arguments, `input` the only tensor among them."""
     cls = op.node_class
     recipe = cls.recipes.get("view") or _view_recipe(op, values)
-    node = cls.record(result, input) if not modes.special else NotImplemented
-    if node is NotImplemented:
-        node = _started(cls, recipe, (edge_of(input),), result)
+    node = _started(cls, recipe, (edge_of(input),), result)
     node.saved = saved = []
     for kind, at, fact in recipe.keep:
         saved.append(values[at] if kind == OPTION else fact(values[at]))
 
 
-def record_again(found, result: Tensor, input: Tensor) -> None:
-    """`record_view` for a view that was made before, of a tensor with the same geometry and dtype: so its node saved the same."""
-    if found.recipe is None:
-        values, recipe = (input, *found.values), _view_recipe(found.op, (input, *found.values))
-        found.saved = [values[at] if kind == OPTION else fact(values[at]) for kind, at, fact in recipe.keep]
-        found.record = found.op.node_class.record
-        found.recipe = recipe  # last: it says that the others are there
-    node = found.record(result, input)
-    if node is NotImplemented:
-        node = _started(found.op.node_class, found.recipe, (edge_of(input),), result)
-    node.saved = found.saved
-
-
 def _view_recipe(op, values: tuple) -> ArrayRecipe:
     cls = op.node_class
     if "view" not in cls.recipes:
-        cls.recipes["view"] = recipe = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
-        cls.plans[1] = recipe, ()
+        cls.recipes["view"] = ArrayRecipe(op, (True, *[None] * (len(values) - 1)))
     return cls.recipes["view"]
-
-
-def record_few(op, tensors: tuple[Tensor, ...], options: tuple) -> None:
-    """Make the first of the tensors, the only result, the output of a node of `op`, unless nothing is being recorded; the others are its
-    arguments, before the options."""
-    if not modes.paused or state.grad:
-        cls = op.node_class
-        node = cls.record(*tensors)
-        if node is not NotImplemented:
-            recipe = node.recipe
-            if recipe.leaves_some:
-                for i, at, fact in recipe.facts:
-                    node.saved[i] = fact(tensors[at])
-                for i, at in recipe.options:
-                    node.saved[i] = options[at + 1 - len(tensors)]
-            return
-        result, *operands = tensors
-        record_array(op, (result,), (*operands, *options))
-        recipe = result._node.recipe
-        if not any(kind in (OPERANDS, ALL_RESULTS) for kind, _, _ in recipe.keep):
-            keep = tuple([_compiled(kind, at + 1, fact) for kind, at, fact in recipe.keep])
-            cls.plans[sum([(edge is not None) << i for i, edge in enumerate(result._node.edges)])] = recipe, keep
-
-
-def _compiled(kind: int, tensor: int, fact: Callable | None) -> int:
-    """What `record` is told to keep: the tensor with this number, which is 0 for the result, or something about it, or nothing yet (LATER)."""
-    if kind == FACT:
-        return COMPILED_FACTS[fact] + tensor if fact in COMPILED_FACTS else LATER
-    return tensor if kind == OPERAND else 0 if kind == ONE_RESULT else LATER
-
-
-MOST_TENSORS = 24  # of one call, if how it is recorded is to be remembered
-
-
-def record_usual(op, results: tuple, outputs: Sequence, values: Sequence, tensors: Sequence[Tensor], pattern: int | None) -> None:
-    """`record_array` where no mode is active; `outputs` are the results that are floating, `tensors` those among the arguments, and `pattern`
-    says where among them (None: it is not to be remembered)."""
-    if modes.paused and not state.grad:
-        return
-    cls = op.node_class
-    found = cls.recorders.get(pattern)
-    node = NotImplemented if found is None else found[0](outputs[0], *tensors)
-    if node is NotImplemented:
-        record_array(op, results, values)
-        if pattern is not None:
-            if found is None:
-                plans: dict[int, tuple] = {}
-                found = cls.recorders[pattern] = cls.recorder(plans), plans, outputs[0]._node.counts
-            _remember(found[1], outputs[0]._node, [i for i, r in enumerate(results) if any(r is o for o in outputs)], values)
-        return
-    if len(outputs) > 1:
-        share(node, outputs)
-    saved = node.saved
-    for i, kind, at, fact in node.recipe.later:
-        if kind == OPTION:
-            saved[i] = values[at]
-        elif kind == FACT and type(values[at]) in PLAIN:
-            saved[i] = fact(values[at])
-        elif kind == ONE_RESULT:
-            saved[i] = _one_result(results[at], fact)
-        else:
-            saved[i] = _saved((kind, at, fact), values, results, outputs, None)
-    if found[2] is not None:
-        node.counts = found[2]
-
-
-class History:
-    """How calls of one kind are recorded. outputs  which of the results are floating;  record  the compiled recorder;  counts  what nodes count;
-    kept  of each recipe, what the node keeps beside what `record` does: (where, value), (where, which result, its number as an output) and
-    (where, which tensors, whether that is one)
-    """
-
-    __slots__ = ("counts", "kept", "outputs", "record")
-
-    def __init__(self, outputs: list[int]):
-        self.outputs, self.record, self.counts = outputs, None, None
-        self.kept: dict[ArrayRecipe, tuple[list, list, list]] = {}
-
-    def learn(self, found, results: tuple, values: Sequence) -> None:
-        """Look at how a call was recorded just now."""
-        node, recorder = results[self.outputs[0]]._node, found.op.node_class.recorders.get(found.pattern)
-        if recorder is None or any([kind == ALL_RESULTS for _, kind, _, _ in node.recipe.later]):
-            return
-        where, n = {}, 0  # argument -> which of all tensors it is
-        for at, _, is_list in found.places:
-            where[at] = slice(n, n := n + (len(values[at]) if is_list else 1))
-        # Options and facts are those of every call of this kind, which has the same options and geometries.
-        known = [(i, node.saved[i]) for i, kind, _, _ in node.recipe.later if kind in (OPTION, FACT)]
-        made = [(i, at, number) for i, kind, at, number in node.recipe.later if kind == ONE_RESULT]
-        lists = [(i, where[at], kind == OPERAND) for i, kind, at, _ in node.recipe.later if kind in (OPERAND, OPERANDS)]
-        self.kept[node.recipe] = known, made, lists
-        _, _, self.counts = recorder
-        self.record = recorder[0]  # last: it says that the others are there
-
-
-def record_settled(found, results: tuple, tensors: Sequence[Tensor], args: tuple, kwargs: dict) -> None:
-    """`record_usual` for a call like one before: see eager/settled.py."""
-    op, history = found.op, found.history
-    if history is None:
-        floating = [i for i, r in enumerate(results) if r._is_float()] if op.differentiable else []
-        history = found.history = History(floating)
-    outputs = history.outputs
-    if not outputs:
-        return
-    first = results[outputs[0]]
-    node = NotImplemented if history.record is None else history.record(first, *tensors)
-    kept = None if node is NotImplemented else history.kept.get(node.recipe)
-    if kept is None:
-        values, pattern = found.with_tensors(args, kwargs), found.pattern if len(tensors) < MOST_TENSORS else None
-        record_usual(op, results, [results[i] for i in outputs], values, tensors, pattern)
-        if pattern is not None:
-            history.learn(found, results, values)
-        return
-    if len(outputs) > 1:
-        share(node, [results[i] for i in outputs])
-    saved = node.saved
-    for i, value in kept[0]:
-        saved[i] = value
-    for i, at, number in kept[1]:
-        saved[i] = _one_result(results[at], number)
-    for i, which, one in kept[2]:
-        saved[i] = save(tensors[which.start]) if one else [save(t) for t in tensors[which]]
-    if history.counts is not None:
-        node.counts = history.counts
 
 
 def share(node: Any, outputs: Sequence[Tensor]) -> None:
@@ -669,34 +480,6 @@ def share(node: Any, outputs: Sequence[Tensor]) -> None:
         node.shape, node.numpy_dtype = [o._array.shape for o in outputs], [o._array.dtype for o in outputs]
     for nr, output in enumerate(outputs):
         output._node, output._nr, output._needs = node, nr, True
-
-
-def _one_result(result: Tensor, number: int | None) -> tuple:
-    """`save_result`, of an output of this number, or `save`, without the calls."""
-    storage = result._storage
-    if storage is None:
-        storage = result._storage = store(result._array)
-    version = storage.version
-    return (result, result._array, version) if number is None else (None, result._array, version, storage, number)
-
-
-def _remember(plans: dict[int, tuple], node: Any, outputs: list[int], values: Sequence) -> None:
-    """Note how `node`, whose outputs are the results with these numbers, was recorded, for calls that want the same gradients."""
-    recipe = node.recipe
-    places = [i for i, v in enumerate(values) if isinstance(v, Tensor)]
-    which: list[int] = []
-    for kind, at, fact in recipe.keep:
-        direct = (kind in (OPERAND, FACT) and node.counts is None and at in places) or (kind == ONE_RESULT and at == outputs[0])
-        which.append(_compiled(kind, places.index(at) + 1 if kind != ONE_RESULT else 0, fact) if direct else LATER)
-    later: list[tuple] = []  # a new list: other threads may be reading the old one
-    for i, (kind, at, fact) in enumerate(recipe.keep):
-        if which[i] == LATER:
-            number = (
-                outputs.index(at) if kind == ONE_RESULT and at in outputs else None
-            )  # of an output; other results are saved as operands are
-            later.append((i, kind, at, number if kind == ONE_RESULT else fact))
-    recipe.later = later
-    plans[sum([(edge is not None) << i for i, edge in enumerate(node.edges)])] = recipe, tuple(which)
 
 
 def record_array(op, results: tuple[Tensor, ...], values: Sequence, before: Before | None = None) -> None:

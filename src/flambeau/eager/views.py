@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from numpy import ndarray
 
 from flambeau import modes
+from flambeau.eager import plans
 from flambeau.eager.arguments import Arguments, not_a_tensor
-from flambeau.eager.looks import look
-from flambeau.eager.record import record_again, record_array, record_view, share
+from flambeau.eager.record import record_array, record_view
 from flambeau.interpreters import calls
 from flambeau.interpreters.by_name import any_foreign
 from flambeau.kernels import arrays
@@ -50,91 +49,11 @@ def bind(op) -> Callable:
             result._array = turned(result._array, **{mirror: True})
         if (input._needs or result._base._needs) and state.grad and input._is_float():
             record_view(op, result, input, values)
-        if watching and retype is mirror is None:
-            note(input, result, Remembered(op, (tuple(found[0]), tuple(found[1]), found[2]), values[1:]))
+        if modes.watching:
+            plans.note(*((plans.VIEWS, op, values, (result,), result, [found]) if retype is mirror is None else ()))
         return result
 
-    return remembering(op, front)
-
-
-class Remembered:
-    """What a call came down to: one view operation with these arguments, which gave this geometry (a list of them, if it makes several views);
-    and how its node is made and what it saves, once known."""
-
-    __slots__ = ("geometry", "op", "recipe", "record", "saved", "values")
-
-    def __init__(self, op, geometry: tuple | list, values: tuple):
-        self.op, self.geometry, self.values, self.recipe = op, geometry, values, None
-
-
-def remembering(op, front: Callable) -> Callable:
-    """`front`, which runs `op` and makes a view of its first argument, with a short cut for what was asked before: programs ask the same few views of the
-    same few geometries again and again."""
-    known: dict[Any, Remembered | str] = {}  # geometry, dtype and arguments -> what they came down to
-
-    def with_memory(*args, **kwargs):
-        if modes.special:
-            return front(*args, **kwargs)
-        seen = look(args, kwargs)
-        if seen is None or len(seen[1]) != 1:
-            return front(*args, **kwargs)
-        key, (input,), (array,), _ = seen
-        view = strided_view if type(array) is ndarray else arrays.cuda_room.strided_view
-        try:
-            found = known[key]
-        except KeyError:
-            return watched(known, key, front, args, kwargs)
-        if type(found) is str:
-            return input if found is ITSELF else front(*args, **kwargs)
-        geometry = found.geometry
-        if type(geometry) is list:
-            return several(found.op, input, geometry, (input, *found.values), found)
-        # `over`, without the call
-        shape, strides, offset = geometry
-        storage, base = input._storage or input._shared_storage(), input._base
-        recording = not modes.paused or state.grad
-        mode = input._view_mode if recording else "inference" if state.inference else "no_grad"
-        result = _wrap_view(
-            view(array, shape, strides, offset), storage, input if base is None else base, storage.version, mode, input._inference
-        )
-        if recording and (input._needs or (base is not None and base._needs and input._is_float())):
-            record_again(found, result, input)
-        if watching:
-            note(input, result, found)
-        return result
-
-    return with_memory
-
-
-ITSELF, MORE = "itself", "more"  # what calls come down to that do not make one view: the input is returned, or there is more to do
-watching = 0  # how many calls, over all threads, want to know which views are made
-
-
-def watched(known: dict, key: Any, front: Callable, args: tuple, kwargs: dict):
-    """Run `front`, and note in `known` what it came down to: one view of its first argument, that itself, or more."""
-    global watching
-    outer, state.views_made = state.views_made, []
-    watching += 1  # see Note [counting without a lock] in modes.py
-    try:
-        result = front(*args, **kwargs)
-        made = state.views_made
-    finally:
-        watching -= 1
-        state.views_made = outer
-    if len(known) > 1000:
-        known.clear()
-    input = args[0] if args else None
-    one_view = len(made) == 1 and made[0][0] is input and made[0][1] is result
-    known[key] = made[0][2] if one_view else ITSELF if result is input else MORE
-    if outer is not None:
-        outer += made
-    return result
-
-
-def note(input: Tensor, result: Tensor | tuple[Tensor, ...], found: Remembered) -> None:
-    """Tell whoever wants to know that a view was made."""
-    if state.views_made is not None:
-        state.views_made.append((input, result, found))
+    return front
 
 
 def make(input: Tensor, shape, strides, offset: int) -> Tensor:
@@ -167,7 +86,7 @@ def make_retyped(input: Tensor, dtype, shape, strides, offset: int) -> Tensor:
     return result
 
 
-def several(op, input: Tensor, geometries: list, values: tuple, known: Remembered | None = None) -> tuple[Tensor, ...]:
+def several(op, input: Tensor, geometries: list, values: tuple) -> tuple[Tensor, ...]:
     """An operation with many views as its result, such as split."""
     array, storage = input._array, input._storage or input._shared_storage()
     view = strided_view if type(array) is ndarray else arrays.strided_view
@@ -175,11 +94,7 @@ def several(op, input: Tensor, geometries: list, values: tuple, known: Remembere
     mode = (input._view_mode or "multi") if not modes.paused or state.grad else "inference" if state.inference else "no_grad"
     results = tuple([_wrap_view(view(array, *one), storage, base, storage.version, mode, input._inference) for one in geometries])
     if results and input.requires_grad and input._is_float():
-        if known is None or modes.special:
-            record_array(op, results, values)
-        elif not modes.paused or state.grad:
-            record_again(known, results[0], input)
-            share(results[0]._node, results)
-    if watching:
-        note(input, results, Remembered(op, geometries, values[1:]))
+        record_array(op, results, values)
+    if modes.watching:
+        plans.note(plans.VIEWS, op, values, results, results, geometries)
     return results

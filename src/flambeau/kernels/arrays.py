@@ -68,6 +68,8 @@ def cuda():
     except ImportError as problem:
         raise AssertionError(f"Torch not compiled with CUDA enabled: {problem}. Use device='cpu', or install flambeau[cuda]") from problem
     cuda_room = cuda
+    if native.lib is not None and cuda.only_one():
+        native.lib.set_elsewhere(cuda.ndarray)
     return cuda
 
 

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+# The tensor layer says of this thread,
+recording: Callable[[], bool] = bool  # whether operations are recorded,
+is_watched: Callable[[], bool] = bool  # and whether somebody wants to see the operations that others are made of.
+
+
+def is_recorded(*tensors) -> bool:
+    """Whether backward may ask for a derivative by one of these."""
+    return recording() and any([t is not None and t.requires_grad for t in tensors])
+
 
 def anywhere(mask) -> bool:
     """Whether any element of a mask is true; inside vmap, any element of any sample: all samples go the same way.

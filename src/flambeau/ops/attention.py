@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.templates import attention
@@ -67,18 +65,6 @@ def _agree(query, key, value) -> bool:
         return False
     same = q[:-2] == k[:-2] == v[:-2] and q[-1] == k[-1] > 0 and k[-2] == v[-2]
     return same and query.dtype.char in "fd" and query.dtype == key.dtype == value.dtype
-
-
-@scaled_dot_product_attention.usually_unrecorded
-def _(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-    if attn_mask is not None or enable_gqa or dropout_p != 0 or not type(query) is type(key) is type(value):
-        return NotImplemented
-    if type(query) is not np.ndarray and not arrays.on_gpu(query):
-        return NotImplemented
-    if not query.size or not _agree(query, key, value):
-        return NotImplemented
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale)
-    return attention.forward(query, key, value, None, scale, bool(is_causal))[0]
 
 
 def _check(query, key, value, mask, dropout_p) -> None:
@@ -154,6 +140,9 @@ def _attention(query, key, value, mask, scale, causal):
 def _wide(array):
     """Half precision as float32."""
     return arrays.cast(array, dtypes.float32.numpy) if array is not None and array.dtype.itemsize == 2 else array
+
+
+_attention.first_alone = lambda *given: _attention.forward(*given)[0]
 
 
 @_attention.meta

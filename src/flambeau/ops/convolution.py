@@ -45,7 +45,7 @@ def _(grad, input, weight, stride, padding, dilation, transposed, groups, needs)
     return found
 
 
-_convolution_of.straight = "nothing"  # where the weight wants no gradient
+_convolution_of.second_derivative = "nothing"  # where the weight wants no gradient
 
 
 @on_arrays(name="_convolution_weight", public=False, method=False, grad_name="ConvolutionBackwardBackward0")
@@ -232,13 +232,13 @@ def _check_dtypes(name: str, input, weight, bias, transposed: bool) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: it adds up products. Try x.float()')
 
 
-@composite(method=False, aliases=("nn.functional.conv1d",), settled=True, autocast="half")
+@composite(method=False, aliases=("nn.functional.conv1d",), autocast="half")
 def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """(N, C, L) or (C, L), weight (O, C / groups, K) -> (N, O, (L + 2 padding - dilation (K - 1) - 1) / stride + 1)."""
     return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False, aliases=("nn.functional.conv2d",), settled=True, autocast="half")
+@composite(method=False, aliases=("nn.functional.conv2d",), autocast="half")
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """(N, C, H, W) or (C, H, W), weight (O, C / groups, KH, KW) -> (N, O, H', W'), sizes as in `conv1d`.
 
@@ -248,25 +248,25 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False, aliases=("nn.functional.conv3d",), settled=True, autocast="half")
+@composite(method=False, aliases=("nn.functional.conv3d",), autocast="half")
 def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """(N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, KD, KH, KW) -> (N, O, D', H', W'), sizes as in `conv1d`."""
     return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
-@composite(method=False, aliases=("nn.functional.conv_transpose1d",), settled=True, autocast="half")
+@composite(method=False, aliases=("nn.functional.conv_transpose1d",), autocast="half")
 def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """(N, C, L), weight (C, O / groups, K) -> (N, O, (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1)."""
     return _conv_transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite(method=False, aliases=("nn.functional.conv_transpose2d",), settled=True, autocast="half")
+@composite(method=False, aliases=("nn.functional.conv_transpose2d",), autocast="half")
 def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """(N, C, H, W), weight (C, O / groups, KH, KW) -> (N, O, H', W'), sizes as in `conv_transpose1d`."""
     return _conv_transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite(method=False, aliases=("nn.functional.conv_transpose3d",), settled=True, autocast="half")
+@composite(method=False, aliases=("nn.functional.conv_transpose3d",), autocast="half")
 def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     """(N, C, D, H, W), weight (C, O / groups, KD, KH, KW) -> (N, O, D', H', W'), sizes as in `conv_transpose1d`."""
     return _conv_transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)

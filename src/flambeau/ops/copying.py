@@ -21,7 +21,7 @@ def _clone(input, strides):
     return out
 
 
-@_clone.prepared
+@_clone.work
 def _(input, strides):
     shape, dtype, empty = input.shape, input.dtype, native.empty
     if not input.size or strides != layout.contiguous_strides(shape):
@@ -40,29 +40,18 @@ _clone.derivative(input=lambda grad: grad)
 _clone.meta(lambda input, strides: (input.shape, input.dtype, strides))
 
 
-@composite(settled=True)
+@composite
 def clone(input, *, memory_format=preserve_format):
     """A copy that shares no memory with `input`; gradients flow through it."""
     return _clone(input, strides_for(memory_format, *geometry(input)))
 
 
-def _copied(array):
-    """A copy of a row-major array. Sizes of 1 would have their own say in the strides."""
-    return arrays.copied(array) if array.size and 1 not in array.shape else NotImplemented
-
-
-clone.usually(_clone, _copied)
-
-
-@composite(public=False, settled=True)
+@composite(public=False)
 def contiguous(input, memory_format=contiguous_format):
     """`input` itself if its elements lie in memory in order, else a copy for which that holds."""
     if input.is_contiguous(memory_format=memory_format):
         return input
     return _clone.call(input, strides_for(memory_format, *geometry(input)))
-
-
-contiguous.usually(_clone, lambda array: array if type(array) is np.ndarray and array.flags.c_contiguous and array.size else NotImplemented)
 
 
 @on_arrays(public=False, method=False)
@@ -112,7 +101,7 @@ def _to_copy(input, dtype, device, strides, non_blocking=False):
     return out
 
 
-@_to_copy.prepared
+@_to_copy.work
 def _(input, dtype, device, strides, non_blocking):
     if strides is not None or device.type != "cpu" or input.dtype == dtype.numpy or _own_strides(input) is not None:
         return None
@@ -131,11 +120,7 @@ _to_copy.derivative(input=lambda grad, input_dtype, input_device: _to_copy(grad,
 _to_copy.meta(lambda input, dtype, device, strides, **_: (input.shape, dtype.numpy, specs.like(input)[2] if strides is None else strides))
 
 
-def _names_dtype(input, *args, **kwargs) -> bool:
-    return len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype
-
-
-@composite(public=False, settled=_names_dtype)
+@composite(public=False)
 def to(input, *args, **kwargs):
     """`input` with another dtype and/or device: to(dtype), to(device), to(device, dtype), to(other). Itself if nothing changes."""
     if len(args) == 1 and not kwargs and type(args[0]) is dtypes.dtype:  # nearly always
@@ -221,7 +206,7 @@ _copy.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda gra
 
 
 def _conversion(name: str, dtype: dtypes.dtype) -> None:
-    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.", settled=True)
+    @composite(public=False, name=name, doc=f"`input` in dtype {dtype.name}: itself if it has that already.")
     def convert(input, memory_format=preserve_format):
         if memory_format is preserve_format:
             return input if input.dtype is dtype else _to_copy.call(input, dtype, input.device, None)

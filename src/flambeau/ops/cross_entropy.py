@@ -9,7 +9,6 @@ is then that of the weights. Targets equal to `ignore_index` count nothing. cros
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -17,6 +16,10 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import gather
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops import joined, run
+from flambeau.kernels.loops.evaluate import evaluate
+from flambeau.kernels.loops.language import Loop, declare, extent, peak, pick, position, total
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.reduce import dense
@@ -27,7 +30,115 @@ from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.results import Kept
 from flambeau.ops.scattering import check_tensor
 
-INT64 = dtypes.int64.numpy
+FLOAT32, FLOAT64, INT64 = dtypes.float32.numpy, dtypes.float64.numpy, dtypes.int64.numpy
+
+# -- the loops ---------------------------------------------------------------------------------------------------------------
+
+
+def _of_row(x, target, ignore):
+    """(loss, maximum, sum(exp(x - maximum))) of a row of logits. The latter two are all that the derivative needs, and say more than the logarithm,
+    which at logits of 1e30 rounds to the maximum alone."""
+    high = peak(x)
+    powers = total(e.exp(x - high))
+    return e.where(e.eq(target, ignore), e.const(0), e.log(powers) + (high - pick(0, target))), high, powers
+
+
+def _of_row_smoothed(x, target, ignore, smoothing):
+    """The same where the target has only the share 1 - smoothing, and all classes have smoothing / C each."""
+    high = peak(x)
+    powers, behind = total(e.exp(x - high)), total(high - x) / extent
+    loss = e.log(powers) + (1 - smoothing) * (high - pick(0, target)) + smoothing * behind
+    return e.where(e.eq(target, ignore), e.const(0), loss), high, powers
+
+
+def _of_all(loss, target, ignore, classes, mean):
+    """(sum or mean of the losses, how many rows count: -1 if a target is no class)."""
+    counts = ~e.eq(target, ignore)
+    counted, wrong = total(e.as_T(counts)), total(e.as_T(counts & ((target < 0) | (target >= classes))))
+    return total(loss) / e.where(mean > 0, counted, e.const(1.0)), e.where(wrong > 0, e.const(-1.0), counted)
+
+
+def _row_back(x, target, high, powers, ignore, scale):
+    """scale * (softmax(x) - one at the target)."""
+    counts, factor = ~e.eq(target, ignore), scale / powers
+    there = e.exp(pick(0, target) - high) * factor - scale
+    return e.where(e.eq(position, target), e.where(counts, there, e.const(0)), e.where(counts, e.exp(x - high) * factor, e.const(0)))
+
+
+def _row_back_smoothed(x, target, high, powers, scale, ignore, smoothing):
+    """The same where all classes have their share, and each row a scale of its own."""
+    counts, factor, even = ~e.eq(target, ignore), scale / powers, scale * smoothing / extent
+    there = e.exp(pick(0, target) - high) * factor - even - scale * (1 - smoothing)
+    elsewhere = e.exp(x - high) * factor - even
+    return e.where(e.eq(position, target), e.where(counts, there, e.const(0)), e.where(counts, elsewhere, e.const(0)))
+
+
+WIDE = "r:wide r:wide r:wide"
+LOSSES = declare(Loop("losses", _of_row, "ri r:i64", WIDE, "i64"))
+SMOOTHED = declare(Loop("losses_smoothed", _of_row_smoothed, "ri r:i64", WIDE, "i64 T"))
+SUMMARY = declare(Loop("losses_summary", _of_all, "ri ri:i64", "r r", "i64 i64 T", ("float32", "float64")))
+BACK = declare(Loop("losses_backward", _row_back, "ri r:i64 r:wide r:wide", options="i64 T"))
+BACK_SMOOTHED = declare(Loop("losses_backward_smoothed", _row_back_smoothed, f"ri r:i64 {WIDE}", options="i64 T"))
+AT_ONCE = joined.declare(joined.Joined("mean_loss", LOSSES, SUMMARY, ("s0", "x1")))
+
+
+def losses(x, target, ignore: int, smoothing: float, mean: bool):
+    """(sum or mean of the losses (), room (N + 1, 3)) on the CPU. x (N, C), target (N) of int64, both contiguous. IndexError for a target that is no class.
+
+    The room is of float64 for that dtype, else of float32: see kernels/templates/cross_entropy.py.
+    """
+    (n, c), view = x.shape, native.strided_view
+    dtype = FLOAT64 if x.dtype == FLOAT64 else FLOAT32
+    memory = native.empty((3, n + 1), dtype)
+    result = _at_once(x, target, ignore, mean, memory) if not smoothing and 0 < x.size <= run.INLINE else None
+    if result is None:
+        loop, options = (SMOOTHED, (ignore, smoothing)) if smoothing else (LOSSES, (ignore,))
+        stores = [view(memory, (n, 1), (1, 1), k * (n + 1)) for k in range(3)]
+        if not x.size:
+            memory[...] = 0
+        elif not run.onto(stores, loop, (x, target.reshape(n, 1)), options):
+            for store, found in zip(stores, evaluate(loop, (x, target.reshape(n, 1)), options), strict=True):
+                store[...] = found
+        result, count = run.run(SUMMARY, (view(memory, (1, n), (n, 1), 0), target.reshape(1, n)), (ignore, c, mean))
+        result, memory[0, n] = result.reshape(()), count[0, 0]
+    room = memory.T
+    if room[n, 0] < 0:
+        classes.check(target, c, ignore)
+    return result if x.dtype == dtype else arrays.cast(result, x.dtype), room
+
+
+def _at_once(x, target, ignore: int, mean: bool, memory):
+    """The same in one call, for what is small; None where nothing is compiled."""
+    (n, c), view, result = x.shape, native.strided_view, native.empty((), memory.dtype)
+    found, further, count = view(memory, (), (), n + 1), view(memory, (), (), 2 * n + 2), view(memory, (), (), n)
+    stores = view(memory, (), (), 0), found, further
+    done = _together(result, view(x, (), (), 0), view(target, (), (), 0), *stores, count, x.size, c, n, ignore, ignore, c, mean)
+    return None if done is NotImplemented else result
+
+
+_together = getattr(native.kernel(f"joined.{AT_ONCE.name}"), "into", native.not_compiled)
+
+
+def gradients(x, target, room, scale, ignore: int, smoothing: float):
+    """scale * (softmax(x) - what the target asks for), zero in rows that are ignored. scale (N) or () -> (N, C)."""
+    (n, c), view = x.shape, native.strided_view
+    if scale.ndim or smoothing:
+        high, powers, target = (view(a, (n, 1), (1, 1), first) for a, first in ((room, n + 1), (room, 2 * n + 2), (target, 0)))
+        each = np.broadcast_to(scale.reshape(-1, 1), (n, 1)).astype(room.dtype)
+        return run.run(BACK_SMOOTHED, (x, target, high, powers, each), (ignore, smoothing))
+    shape, step = ((), ()) if 0 < x.size <= run.INLINE and c <= run.short_up_to(BACK) and n >= run.FEW else ((n, 1), (1, 1))
+    given = view(target, shape, step, 0), view(room, shape, step, n + 1), view(room, shape, step, 2 * n + 2)
+    if not shape:
+        out = native.empty(x.shape, x.dtype)
+        done = _many_back(view(out, (), (), 0), view(x, (), (), 0), *given, x.size, c, n, ignore, float(scale))
+        return out if done is not NotImplemented else gradients(x, target, room, np.broadcast_to(scale, (n,)), ignore, 0.0)
+    out = _back(x, *given, ignore, float(scale)) if x.size else NotImplemented
+    return run.run(BACK, (x, *given), (ignore, float(scale))) if out is NotImplemented else out
+
+
+_back = native.kernel(f"rows.{BACK.name}")
+_many_back = getattr(native.kernel(f"short.{BACK.name}"), "into", native.not_compiled)
+
 
 # -- the fused operation -----------------------------------------------------------------------------------------------------
 
@@ -39,7 +150,7 @@ def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, ke
     if found is not None:
         return found
     rows, labels = _rows(input), flat_target(target)
-    result, room = classes.losses(rows, labels, ignore_index, smoothing, classes.MEAN if reduction == "mean" else classes.SUM)
+    result, room = losses(rows, labels, ignore_index, smoothing, reduction == "mean")
     kept["room"], kept["total"] = room, room[-1, 0]
     if weight is None and reduction != "none":
         return result
@@ -75,7 +186,8 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
+@on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
+def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
     found = classes.gradients_at_once(grad, input.shape, input, target, weight, ignore_index, smoothing, reduction, kept)
     if found is not None:
@@ -85,15 +197,21 @@ def _fused_gradient(grad, input, target, weight, ignore_index, reduction, smooth
         scale = scale.reshape(-1)
     if weight is not None:
         scale = scale * kept["shares"]
-    total = np.asarray(kept["total"], room.dtype) if reduction == "mean" else classes.ONE[room.dtype]
-    found = classes.gradients(_rows(input), flat_target(target), room, scale, total, ignore_index, smoothing)
+    with np.errstate(all="ignore"):
+        scale = scale / kept["total"] if reduction == "mean" else scale
+    found = gradients(_rows(input), flat_target(target), room, scale, ignore_index, smoothing)
     if input.ndim < 3:
         return found if input.ndim == 2 else found.reshape(input.shape)
     return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
 
 
-def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing):
-    """The same by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+_cross_entropy_backward.meta(lambda grad, input, *rest: (input.shape, input.dtype))
+
+
+def _gradient(grad, input, target, weight, ignore_index, reduction, smoothing, kept, again):
+    """The same; or by operations, so that it can be differentiated again: share * (softmax - what the target asks for)."""
+    if not again and kept:
+        return _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept)
     dim, at, counted, scale = scaled(grad, input, target, weight, ignore_index, reduction)
     asked = input.new_zeros(input.shape).scatter(dim, at, 1 - smoothing) + smoothing / max(input.shape[dim], 1)
     return ((input.softmax(dim) - asked) * scale).masked_fill(~counted, 0)
@@ -114,8 +232,6 @@ def scaled(grad, input, target, weight, ignore_index, reduction):
 
 
 _cross_entropy.derivative(input=_gradient)
-_cross_entropy.quick_derivative(input=_fused_gradient)
-_cross_entropy.quick_everywhere = True
 
 
 # -- of logits ---------------------------------------------------------------------------------------------------------------
@@ -157,24 +273,10 @@ def cross_entropy(
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), Kept())
 
 
-def _usual(x, target):
-    """Rows of logits in main memory, one class for each: no questions to be asked."""
-    if type(x) is not np.ndarray or x.ndim != 2 or target.ndim != 1 or target.dtype != INT64 or x.dtype not in classes.NAMES:
-        return NotImplemented
-    n = x.shape[0]
-    if target.shape[0] != n or not x.size or not x.flags.c_contiguous or not target.flags.c_contiguous:
-        return NotImplemented
-    result, room = classes.losses(x, target, -100, 0.0, classes.MEAN)
-    return result, (None, -100, "mean", 0.0, {"room": room, "total": room[n, 0]})
-
-
-def _notice(input, target=None) -> None:
+@cross_entropy.each_time
+def _notice(input, *rest, **options) -> None:
     wanted = "cross_entropy applies softmax itself: gradients become small and learning slow. Give it the logits, and leave softmax for predictions"
     warn_of_probabilities("cross_entropy", input, wanted)
-
-
-cross_entropy.usually(_cross_entropy, _usual, tensors=2, options=True)
-_cross_entropy.notice = _notice
 
 
 def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing):
@@ -224,7 +326,7 @@ def _nll_loss(input, target, weight, ignore_index, reduction, kept):
     whole = classes.at_once(input, target, weight, ignore_index, None, reduction, kept)
     if whole is not None:
         return whole
-    wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
+    wide = FLOAT64 if input.dtype == FLOAT64 else FLOAT32
     picked = _picked(input, target, ignore_index)
     if picked is not None:
         return _sure_loss(arrays.cast(picked, wide), target, weight, reduction, input)
@@ -277,10 +379,10 @@ def _sure_loss(picked, target, weight, reduction, input):
         picked = picked * shares
     if reduction == "none":
         return dense(-picked, input.dtype, input)
-    total = -np.add.reduce(arrays.cast(picked, classes.FLOAT64), None)
+    total = -np.add.reduce(arrays.cast(picked, FLOAT64), None)
     if reduction == "mean":
         with np.errstate(all="ignore"):
-            total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, classes.FLOAT64), None))
+            total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, FLOAT64), None))
     return dense(total, input.dtype, input)
 
 
@@ -289,36 +391,38 @@ def _(input, target, weight, ignore_index, reduction, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
 
 
-def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction):
+def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept, again):
+    if (
+        not (again or grad.is_meta)
+        and len(input_shape) == 2
+        and weight is None
+        and reduction != "none"
+        and target.dtype is dtypes.int64
+        and grad.dtype.itemsize > 2
+    ):
+        return _nll_backward(grad, input_shape, target, ignore_index, reduction, kept)
     like = grad.new_zeros(input_shape)
     dim, at, _, scale = scaled(grad, like, target, weight, ignore_index, reduction)
     return like.scatter(dim, at, -scale)
 
 
-def _quick_nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, kept):
-    """The same at once: on a GPU, or of rows in main memory that all count alike."""
-    found = classes.gradients_at_once(grad, input_shape, None, target, weight, ignore_index, None, reduction, kept)
+@on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
+def _nll_backward(grad, input_shape, target, ignore_index, reduction, kept):
+    """The same at once, of rows of classes: each row's share of the gradient, negative, where its target is."""
+    found = classes.gradients_at_once(grad, input_shape, None, target, None, ignore_index, None, reduction, kept)
     if found is not None:
         return found
-    if len(input_shape) != 2 or target.dtype != INT64 or weight is not None or reduction == "none" or grad.dtype.char not in "fd":
-        return NotImplemented
-    if type(grad) is not np.ndarray or not target.size or (target == ignore_index).any():
-        return NotImplemented
-    found = native.empty(input_shape, grad.dtype)
-    found.fill(0)
-    found[_numbered(len(target)), target] = -grad / len(target) if reduction == "mean" else -grad
+    xp, found = arrays.module_of(grad), arrays.empty_beside(grad, input_shape, grad.dtype)
+    arrays.fill(found, 0)
+    counted = target != ignore_index
+    with np.errstate(all="ignore"):
+        share = -grad / counted.sum() if reduction == "mean" else -grad
+    found[xp.arange(len(target)), xp.where(counted, target, 0)] = xp.where(counted, share, 0).astype(grad.dtype)
     return found
 
 
-@lru_cache(64)
-def _numbered(n: int) -> np.ndarray:
-    return np.arange(n)
-
-
 _nll_loss.derivative(input=_nll_gradient)
-_nll_loss.quick_derivative(input=_quick_nll_gradient)
-_nll_loss.quick_everywhere = True
-_nll_loss.straight = "zero"
+_nll_loss.second_derivative = "zero"
 
 
 @composite(name="nn.functional.nll_loss", method=False, grad_name=_node_name, autocast="float32")
@@ -332,20 +436,9 @@ def nll_loss(input, target, weight=None, size_average=None, ignore_index=-100, r
     return _nll_loss(input, target, weight, ignore_index, reduction, Kept())
 
 
-def _usual_nll(x, target):
-    """The mean of logarithms in main memory, one class for each row."""
-    if type(x) is not np.ndarray or x.ndim != 2 or target.shape != x.shape[:1] or x.dtype not in classes.NAMES:
-        return NotImplemented
-    picked = _picked(x, target, -100)
-    return NotImplemented if picked is None else (_sure_loss(picked, target, None, "mean", x), (None, -100, "mean", {}))
-
-
-def _notice_nll(input, target=None) -> None:
+@nll_loss.each_time
+def _notice_nll(input, *rest, **options) -> None:
     warn_of_probabilities("nll_loss", input, "nll_loss takes logarithms of probabilities. Use log_softmax, or cross_entropy of the logits")
-
-
-_nll_loss.notice = _notice_nll
-nll_loss.usually(_nll_loss, _usual_nll, tensors=2, options=True)
 
 
 # -- what people get wrong ---------------------------------------------------------------------------------------------------

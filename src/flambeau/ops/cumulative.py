@@ -22,7 +22,7 @@ def _declare(name: str, doc: str):
     def cumulative(input, dim, *, dtype=None):
         return scan(name, input, layout.wrap_dim(whole(dim), input.ndim), summed_dtype(name, input, dtype))
 
-    @cumulative.prepared
+    @cumulative.work
     def _(input, dim, dtype):
         known = dtype is None and input.ndim and input.dtype.kind not in "biu"
         return ready(name, input, layout.wrap_dim(dim, input.ndim), indices=False) if known else None
@@ -34,14 +34,7 @@ def _declare(name: str, doc: str):
 cumsum = _declare("cumsum", "y_i = x_1 + ... + x_i along `dim`. Integers and bools are summed in int64. Same shape.")
 cumprod = _declare("cumprod", "y_i = x_1 * ... * x_i along `dim`. Integers and bools are multiplied in int64. Same shape.")
 cumsum.derivative(input=lambda grad, dim: _from_the_end(grad, dim))
-cumsum.quick_derivative(input=lambda grad, dim: _quickly_from_the_end(grad, dim))
 cumprod.derivative(input=lambda grad, input, result, dim: _cumprod_backward(grad, input, result, dim))
-
-
-def _quickly_from_the_end(grad, dim):
-    if not grad.ndim or grad.dtype.char not in "fd":
-        return NotImplemented
-    return arrays.contiguous(np.flip(scan("cumsum", arrays.contiguous(np.flip(grad, dim)), dim % grad.ndim, grad.dtype), dim))
 
 
 def _from_the_end(x, dim):

@@ -62,11 +62,7 @@ class Op:
     out_rule = "cast"  # which tensors out= may be
     kind = "op"
     bound = False
-    shortcut: tuple[ArrayOp, Callable, int, bool] | None = None
-    shortcut_unrecorded: Callable | None = None
-    shortcut_of_groups = False
     called: Callable | None = None  # node -> the name users see it by, where that depends on the operands and is not grad_name
-    notice: Callable | None = None  # called with the tensors of a shortened call that was recorded: what people get wrong about it
 
     def __init__(
         self, function: Callable, *, name=None, public=None, method=None, attribute=False, inplace=False, aliases=(),
@@ -115,17 +111,12 @@ class Op:
     def __call__(self, *args, **kwargs):
         return self.call(*args, **kwargs)
 
-    def usually(self, op: ArrayOp, launch: Callable, tensors: int = 1, options: bool = False) -> None:
-        """Say what a call with so many tensors (one to three) and nothing else comes down to: the array operation `op`, whose options are then
-        None, run by launch(*arrays) -> array, or NotImplemented where the long way is to be taken (the array of the only tensor: that tensor is the
-        result). With `options`, it returns
-        (array, options of `op`)."""
-        self.shortcut = op, launch, tensors, options
+    before: Callable | None = None
 
-    def usually_unrecorded(self, launch: Callable, groups: bool = False) -> None:
-        """Say how most calls are answered while nothing is recorded: launch(*args, **kwargs) -> array, with arrays in the place of tensors, or
-        NotImplemented where the long way is to be taken. With `groups`, lists of tensors are lists of arrays, and there are several results."""
-        self.shortcut_unrecorded, self.shortcut_of_groups = launch, groups
+    def each_time(self, function: Callable) -> Callable:
+        """What is looked at even where there is a plan, by function(*arguments): what a plan does not know, such as the histories of operands."""
+        self.before = function
+        return function
 
     def __repr__(self) -> str:
         return f"<{self.kind} operation {self.name}>"
@@ -218,14 +209,11 @@ class ArrayOp(Op):
 
     kind = "array"
     # The derivative does not read the input, and yet the second may be asked for: it is "zero", or "nothing" arrives.
-    straight: str | None = None
-    # The function for the first result alone, where that is less work: nobody asks for the others, or for a gradient.
-    alone: Callable | None = None
-    # What makes calls ready, see `prepared`; and whether they are remembered, as those of composites: see eager/settled.py.
-    prepare: Callable | None = None
-    prepare_write: Callable | None = None
-    settled: bool = False
-    remembered: bool = False
+    second_derivative: str | None = None
+    # The work for the first result, where that is less: nobody asks for the others, or for a gradient.
+    first_alone: Callable | None = None
+    find_work: Callable | None = None  # see `work`
+    find_work_in_place: Callable | None = None
 
     def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
         super().__init__(function, **rest)
@@ -239,7 +227,6 @@ class ArrayOp(Op):
         self.result_type: type[NamedResult] | None = returns
         self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
         self.derivatives: dict[str, Callable] = {}
-        self.quick_derivatives: dict[str, Callable] = {}
         self.joint_derivative: Callable | None = None
         self.shape_rule: Callable | None = None
         self.write: Callable | None = None
@@ -256,12 +243,6 @@ class ArrayOp(Op):
         """
         self.derivatives.update(functions)
 
-    quick_everywhere = False  # whether the quick derivatives take the arrays of a GPU too
-
-    def quick_derivative(self, **functions: Callable) -> None:
-        """The same derivatives on NumPy arrays, for when they are not to be differentiated again; they may answer NotImplemented."""
-        self.quick_derivatives.update(functions)
-
     def joint(self, function: Callable) -> Callable:
         """One derivative for all parameters, where they share work: takes `needs` (a dict name -> bool) too and returns a dict.
 
@@ -274,16 +255,17 @@ class ArrayOp(Op):
         self.write = function
         return function
 
-    def prepared(self, function: Callable) -> Callable:
-        """Calls of this operation are remembered, if they are public or it is `remembered`; and function(*arguments) says beforehand what those with arrays of the same
-        shapes, strides and dtypes in main memory, and the same options, will do: run(*arrays) -> what forward returns, or NotImplemented
-        where it is to be asked. None: nothing can be said. It sees such arrays, but is not to keep them."""
-        self.prepare, self.settled = function, True
+    def work(self, function: Callable) -> Callable:
+        """What calls with arrays in main memory of certain shapes, strides and dtypes, and certain options, will do, said beforehand:
+        function(*arguments) -> run(*arrays) -> what forward returns, or NotImplemented where it is to be asked. None: nothing can be said. The
+        function sees such arrays, but is not to keep them."""
+        self.find_work = function
         return function
 
-    def prepared_write(self, function: Callable) -> None:
+    def work_in_place(self, function: Callable) -> Callable:
         """The same for the in-place form: run(*arrays) writes to the first, or answers NotImplemented before it does."""
-        self.prepare_write = function
+        self.find_work_in_place = function
+        return function
 
     def meta(self, function: Callable) -> Callable:
         """What the result looks like, for tensors without data: the same arguments -> (shape, numpy dtype), row-major, or (shape, dtype,
@@ -311,7 +293,6 @@ class ViewOp(Op):
 
     kind = "view"
     joint_derivative = None
-    quick_derivatives: dict[str, Callable] = {}
     returns = ()
 
     def __init__(self, function, *, retype=None, mirror=None, **rest):
@@ -329,14 +310,14 @@ class ChoiceOp(Op):
     """A name for several operations: the function looks at its arguments and returns (operation, *its arguments).
 
     The in-place and out= forms are those of the operation that was chosen. The first argument must be a tensor, unless `number_first`.
-    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's. `settled`: as of composites.
+    `row_major`: a new result lies in memory in row-major order, whatever the order of the input's. `planned`: as of composites.
     """
 
     kind = "choice"
 
-    def __init__(self, function, *, number_first=False, row_major=False, settled=False, **rest):
+    def __init__(self, function, *, number_first=False, row_major=False, planned=True, **rest):
         super().__init__(function, **rest)
-        self.settled: bool = settled
+        self.planned: bool = planned
         self.number_first: bool = number_first
         self.row_major: bool = row_major
 
@@ -345,15 +326,15 @@ class CompositeOp(Op):
     """A function on tensors. `out=True` adds an out= argument that receives the result; "same" if it must have the result's dtype, "apart" if
     it must also share no memory with the operands, "cast apart" if only that. With "rows" an out= that is resized is row-major, without
     that it lies as a new result would. "or TypeError" is what PyTorch raises where a dtype does not fit. "cast as eigenvalues" says what errors call the result. `as_view`: the result is often just one view of the input.
-    `returns`: the names of the results, which the function gives as any tuple. `settled`: which operations it runs, with which options, depends
-    on shapes, strides, dtypes and options alone, never on what the tensors hold or on a setting, so that a call can be remembered; or a
-    function of the arguments that says whether it is so. What warns is to be called again."""
+    `returns`: the names of the results, which the function gives as any tuple. `planned`: which operations it runs, with which options, is
+    told by shapes, strides, dtypes and options, so that calls have plans (eager/plans.py). What looks at the values of a tensor (`item`, `bool`), or warns,
+    is noticed, and has none; what depends on a setting that nobody announces (changes.py) has to say False."""
 
     kind = "composite"
 
-    def __init__(self, function, *, out=False, as_view=False, returns=None, settled=False, **rest):
+    def __init__(self, function, *, out=False, as_view=False, returns=None, planned=True, **rest):
         super().__init__(function, **rest)
-        self.settled: bool | Callable[..., bool] = settled
+        self.planned: bool = planned
         if returns is not None:
             self.forward = _named(function, named_result(self.name.replace(".", "_"), returns))
         self.as_view: bool = as_view
@@ -386,7 +367,7 @@ composite: Any = _decorator(CompositeOp)
 
 
 def one_of(run: Callable, which: int) -> Callable:
-    """A function that was made ready (`ArrayOp.prepared`), of whose results one is asked for."""
+    """A function that was made ready (`ArrayOp.work`), of whose results one is asked for."""
 
     def one(*arrays):
         found = run(*arrays)

@@ -6,8 +6,7 @@ then solving for the factors' differentials. X^H is the conjugate transpose, ∘
 
 from __future__ import annotations
 
-import warnings
-
+from flambeau import errors
 from flambeau.kernels import arrays
 from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops.declare import OPS, composite
@@ -60,7 +59,7 @@ def linalg_cholesky(A, *, upper=False):
 @composite(out="same rows", grad_name="CholeskyBackward0", autocast="cpu float32")
 def cholesky(input, upper=False):
     """L with L L^H = input, or with `upper` U with U^H U = input; the older form of linalg.cholesky. (..., N, N) -> (..., N, N)."""
-    warnings.warn("torch.cholesky is deprecated: use torch.linalg.cholesky", stacklevel=4)
+    errors.warn("torch.cholesky is deprecated: use torch.linalg.cholesky")
     return _cholesky(input, upper).L
 
 
@@ -120,7 +119,7 @@ linalg_qr.derivative(A=_qr_gradient)
 @composite(out=True, returns="Q R", autocast="cpu float32")
 def qr(input, some=True):
     """(Q, R) with input = Q R; the older form of linalg.qr, whose mode is 'complete' if not `some`."""
-    warnings.warn("torch.qr is deprecated: use torch.linalg.qr, whose mode says what `some` did", stacklevel=4)
+    errors.warn("torch.qr is deprecated: use torch.linalg.qr, whose mode says what `some` did")
     return linalg_qr(input, "reduced" if some else "complete")
 
 

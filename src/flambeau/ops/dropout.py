@@ -7,12 +7,11 @@ alpha_dropout  what is dropped becomes the value a SELU tends to, and the whole 
 from __future__ import annotations
 
 import math
-import warnings
 from functools import lru_cache
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.random.drawing import fill, source
@@ -168,10 +167,10 @@ def dropout2d(input, p=0.5, training=True, inplace=False):
     """In training: whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, H, W)."""
     _check(p)
     if input.dim() not in (3, 4):
-        warnings.warn(f"Received a {input.dim()}-D input to dropout2d. This is deprecated: give it (N, C, H, W)", stacklevel=3)
+        errors.warn(f"Received a {input.dim()}-D input to dropout2d. This is deprecated: give it (N, C, H, W)")
     elif input.dim() == 3:
         said = "dropout2d: (N, C, L) is assumed: assuming that channel-wise 1D dropout behavior is desired"
-        warnings.warn(f"{said}: it is read as (N, C, L). Try dropout1d, or x.unsqueeze(0) for one image", stacklevel=3)
+        errors.warn(f"{said}: it is read as (N, C, L). Try dropout1d, or x.unsqueeze(0) for one image")
     return _dropped(input, p, training, inplace, feature=True)
 
 
@@ -181,7 +180,7 @@ def dropout3d(input, p=0.5, training=True, inplace=False):
     _check(p)
     if input.dim() not in (4, 5):
         said = f"Received a {input.dim()}-D input to dropout3d. This is deprecated"
-        warnings.warn(f"{said}: give it (N, C, D, H, W) or (C, D, H, W)", stacklevel=3)
+        errors.warn(f"{said}: give it (N, C, D, H, W) or (C, D, H, W)")
     return _by_channel(input, p, training, inplace, input.dim() == 5)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels.indexing import gather, index_errors
 from flambeau.kernels.linear_algebra import sparse
 from flambeau.ops.declare import composite, on_arrays
@@ -166,7 +165,7 @@ def functional_embedding_bag(
     check_tensor("embedding_bag", "input", input)
     check_tensor("embedding_bag", "weight", weight)
     if weight.dtype is dtypes.int64 and input._is_float():
-        warnings.warn("Argument order of nn.functional.embedding_bag was changed: the indices come first, then the weight", stacklevel=2)
+        errors.warn("Argument order of nn.functional.embedding_bag was changed: the indices come first, then the weight")
         input, weight = weight, input
     for name, found in (("input", input), ("offsets", offsets)):
         if found is not None and found.dtype not in (dtypes.int64, dtypes.int32):

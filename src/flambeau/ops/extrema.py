@@ -74,33 +74,26 @@ def _declare(kind: str) -> None:
         check_not_empty(kind, input, (), named=False)
         return reduce(kind, input, tuple(range(input.ndim)), False, input.dtype)
 
-    along.prepared(lambda input, dim, keepdim: folding.positions_ready(kind, input, dims_of(dim, input.ndim), keepdim))
+    along.work(lambda input, dim, keepdim: folding.positions_ready(kind, input, dims_of(dim, input.ndim), keepdim))
 
-    over.prepared(lambda input, dims, keepdim: folding.ready(kind, input, dims, keepdim, input.dtype) if input.size else None)
+    over.work(lambda input, dims, keepdim: folding.ready(kind, input, dims, keepdim, input.dtype) if input.size else None)
     over.derivative(input=_shared)
     over.meta(lambda input, dims, keepdim: (reduced_shape(input.shape, dims, keepdim), input.dtype))
     along.derivative(input=scattered)
     along.meta(picked_shapes)
+    of_all.work(lambda input: folding.ready(kind, input, tuple(range(input.ndim)), False, input.dtype) if input.size else None)
     of_all.derivative(input=evenly)
     of_all.meta(lambda input: ((), input.dtype))
 
     doc = f"The {kind}imum of all elements, or over dimensions. Equal elements share the gradient evenly."
 
-    @composite(out="same", name=f"a{kind}", doc=doc, settled=True)
+    @composite(out="same", name=f"a{kind}", doc=doc)
     def value(input, dim=(), keepdim=False):
         return over(input, _checked_dims(f"a{kind}", input, dim), keepdim)
 
-    folded = folding.whole(kind)
-
-    def of_everything(array):
-        found = folded(array) if array.size and array.ndim else NotImplemented
-        return found if found is NotImplemented else (found, (tuple(range(array.ndim)), False))
-
-    value.usually(over, of_everything, options=True)
-
     doc = f"{kind}(input): the {kind}imum of all elements. {kind}(input, dim): (values, indices) along a dimension. {kind}(input, other): of each pair."
 
-    @composite(out=True, name=kind, doc=doc, settled=True)
+    @composite(out=True, name=kind, doc=doc)
     def three_forms(input, dim=ALL, keepdim=ALL, *, other=None):
         other = dim if hasattr(dim, "_array") else other
         if other is not None:
@@ -112,8 +105,6 @@ def _declare(kind: str) -> None:
             raise TypeError(f"{kind}(): keepdim needs dim: use a{kind}(keepdim=True) to keep all dimensions")
         check_ordered(kind, input)
         return of_all(input)
-
-    three_forms.usually(of_all, lambda array: folded(array) if array.size else NotImplemented)
 
     name = f"arg{kind}"
     doc = f"Where the {kind}imum is: its index along a dimension, or among all elements in order. The first, if there are several."
@@ -130,7 +121,7 @@ def _declare(kind: str) -> None:
         check_not_empty(name, input, dims, named=dim is not None)
         return extremum(kind, input, dims, keepdim)[1]
 
-    @place.prepared
+    @place.work
     def _(input, dim, keepdim):
         found = folding.positions_ready(kind, input, dims_of(dim, input.ndim), keepdim)
         return None if found is None else one_of(found, 1)

@@ -153,7 +153,7 @@ _mixed_at.derivative(
     input=lambda grad, places, weights, input_shape: _spread_to(grad.contiguous(), places, weights, input_shape[2]),
     weights=lambda grad, input, places: _along_taps(grad.contiguous(), input, places),
 )
-_mixed_at.straight = "nothing"
+_mixed_at.second_derivative = "nothing"
 _spread_to.derivative(
     g=lambda grad, places, weights: _mixed_at(grad.contiguous(), places, weights),
     weights=lambda grad, g, places: _along_taps(g, grad.contiguous(), places),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import gather
 from flambeau.ops.declare import OPS, composite, on_arrays
@@ -22,10 +21,7 @@ def meshgrid(*tensors, indexing=None):
     if not axes:
         raise RuntimeError("meshgrid expects a non-empty TensorList")
     if indexing is None:
-        warnings.warn(
-            "torch.meshgrid: one day programs will be required to pass the indexing argument; indexing='ij' keeps what it does now",
-            stacklevel=4,
-        )
+        errors.warn("torch.meshgrid: one day programs will be required to pass the indexing argument; indexing='ij' keeps what it does now")
     elif indexing not in ("ij", "xy"):
         raise RuntimeError(f'meshgrid: indexing must be one of "xy" or "ij", found {indexing!r}')
     for t in axes:

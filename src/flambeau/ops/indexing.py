@@ -7,14 +7,12 @@ gather and `_index_put` the write. `eager/indexing.py` puts them together.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
+from flambeau import errors
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.indexing.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
-from flambeau.kernels.native import native
 from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.ops.views import placed
@@ -63,10 +61,7 @@ def _index(input, indices):
     return out
 
 
-_index.remembered = True  # brackets call it
-
-
-@_index.prepared
+@_index.work
 def _(input, indices):
     first = indices[0]
     simple = len(indices) == 1 and first is not None and first.dtype.kind == "i" and 0 < first.size <= gather.SMALL
@@ -76,20 +71,6 @@ def _(input, indices):
 
 
 _index.derivative(input=lambda grad, input_shape, indices: _index_put.call_inplace(grad.new_zeros(input_shape), indices, grad, True))
-
-
-def _few_added(grad, input_shape, indices):
-    """The same where little was read, by integers: NumPy adds it up before a loop has been started."""
-    if grad.size > FEW or grad.dtype.char not in "fd" or any([i is None or i.dtype.kind != "i" for i in indices]):
-        return NotImplemented
-    found = native.empty(input_shape, grad.dtype)
-    found.fill(0)
-    np.add.at(found, tuple(indices), grad)
-    return found
-
-
-FEW = 2048
-_index.quick_derivative(input=_few_added)
 
 
 @_index.meta
@@ -173,7 +154,7 @@ def _checked(input, indices) -> list:
         if not hasattr(index, "_array"):
             raise TypeError(f"expected Tensor as element {i} in argument 1, but got {type(index).__name__}")
         if index.dtype.name == "uint8":
-            warnings.warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions", stacklevel=4)
+            errors.warn("indexing with a uint8 mask is deprecated: say mask.bool(), or .long() if these are positions")
     found = [as_index(index) for index in indices]
     if not found:
         raise RuntimeError("index_put() takes at least one index tensor: to write everywhere, use copy_")

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.indexing.weighted_gather import Table, mix
@@ -259,7 +258,7 @@ def _autocast(device: str, given: dict) -> str | None:
     return "float32" if device == "cuda" and given.get("mode", "nearest") != "area" else None
 
 
-@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, settled=True, autocast=_autocast)
+@composite(name="nn.functional.interpolate", method=False, grad_name=_node_name, autocast=_autocast)
 def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None, antialias=False):
     """`input` on a grid of another size. (N, C, *) -> (N, C, *size), or * times scale_factor.
 
@@ -351,21 +350,19 @@ def _listed(what: str, given, places: int) -> list:
 @composite(name="nn.functional.upsample", method=False)
 def upsample(input, size=None, scale_factor=None, mode="nearest", align_corners=None):
     """The old name of interpolate."""
-    warnings.warn("`nn.functional.upsample` is deprecated: nn.functional.interpolate does the same", stacklevel=3)
+    errors.warn("`nn.functional.upsample` is deprecated: nn.functional.interpolate does the same")
     return interpolate(input, size, scale_factor, mode, align_corners)
 
 
 @composite(name="nn.functional.upsample_nearest", method=False)
 def upsample_nearest(input, size=None, scale_factor=None):
     """interpolate with mode="nearest"."""
-    warnings.warn("`nn.functional.upsample_nearest` is deprecated: nn.functional.interpolate does the same", stacklevel=3)
+    errors.warn("`nn.functional.upsample_nearest` is deprecated: nn.functional.interpolate does the same")
     return interpolate(input, size, scale_factor, mode="nearest")
 
 
 @composite(name="nn.functional.upsample_bilinear", method=False)
 def upsample_bilinear(input, size=None, scale_factor=None):
     """interpolate with mode="bilinear" and align_corners."""
-    warnings.warn(
-        "`nn.functional.upsample_bilinear` is deprecated: nn.functional.interpolate does the same, with align_corners=True", stacklevel=3
-    )
+    errors.warn("`nn.functional.upsample_bilinear` is deprecated: nn.functional.interpolate does the same, with align_corners=True")
     return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)

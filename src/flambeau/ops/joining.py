@@ -58,7 +58,7 @@ def _cat_backward(grad, tensors_shape, dim):
 _cat.derivative(tensors=_cat_backward)
 
 
-@_cat.prepared
+@_cat.work
 def _(tensors, dim):
     shape, dtype = list(tensors[0].shape), tensors[0].dtype
     shape[dim] = sum([a.shape[dim] for a in tensors])
@@ -99,7 +99,7 @@ def _sequence(name: str, tensors, error: type[Exception] = RuntimeError) -> list
     return list(tensors)
 
 
-@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), settled=True, autocast="cpu widest")
+@composite(method=False, out="cast or TypeError apart", aliases=("concat", "concatenate"), autocast="cpu widest")
 def cat(tensors, dim=0):
     """Tensors one after the other along `dim`. Their other dimensions must agree; an empty 1-d tensor is skipped."""
     tensors = _sequence("cat", tensors, ValueError)
@@ -152,7 +152,7 @@ def _stacked_strides(tensors, dim: int):
     return layout.view(joined, strides, (*first[:dim], len(tensors), *first[dim:]))
 
 
-@_stack.prepared
+@_stack.work
 def _(tensors, dim):
     first, n = tensors[0].shape, len(tensors)
     if dim == len(first) or not _are_small(tensors, n * tensors[0].size):
@@ -187,7 +187,7 @@ def _stack_as(tensors, dim, shape, strides):
 _stack_as.meta(lambda tensors, dim, shape, strides: (shape, tensors[0].dtype, strides))
 
 
-@composite(method=False, out="cast or TypeError apart rows", settled=True, autocast="cpu widest")
+@composite(method=False, out="cast or TypeError apart rows", autocast="cpu widest")
 def stack(tensors, dim=0):
     """Tensors of one shape put side by side along a new dimension."""
     tensors = _sequence("stack", tensors)

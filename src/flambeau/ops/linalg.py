@@ -5,13 +5,12 @@ A matrix is the last two dimensions; whatever comes before them is a batch.
 
 from __future__ import annotations
 
-import warnings
 from itertools import pairwise
 from math import inf
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays
 from flambeau.kernels.linear_algebra import matrices
@@ -282,7 +281,7 @@ def _multiplied(tensors):
 @composite(method=False, autocast="cuda half")
 def chain_matmul(*matrices, out=None):
     """The product of matrices, in the best order; the older form of linalg.multi_dot."""
-    warnings.warn("torch.chain_matmul is deprecated in favor of torch.linalg.multi_dot, which takes a list", stacklevel=3)
+    errors.warn("torch.chain_matmul is deprecated in favor of torch.linalg.multi_dot, which takes a list")
     if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)):
         matrices = matrices[0]
     if not matrices:

@@ -7,7 +7,6 @@ from math import prod
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.kernels.reductions.reduce import reduce
 from flambeau.kernels.templates import gemm
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.matrix import conj
@@ -17,6 +16,10 @@ from flambeau.ops.products import _check_dtypes, mm
 @on_arrays(name="nn.functional.linear", method=False, grad_name="AddmmBackward0", autocast="half")
 def linear(input, weight, bias=None):
     """y = x Aᵀ + b. input (*, in), weight (out, in) or (in,), bias (out,) or () -> (*, out) or (*,)."""
+    if bias is not None:
+        found = arrays.cuda_room.linear(input, weight, bias) if arrays.on_gpu(input) else gemm.quick_linear(input, weight, bias)
+        if found is not NotImplemented:
+            return found
     shape = _check(input, weight, bias)
     rows = input if input.ndim == 2 else input.reshape(prod(input.shape[:-1]), input.shape[-1])
     columns = (weight if weight.ndim == 2 else weight[None]).T
@@ -98,45 +101,10 @@ def _called(node) -> str:
 
 linear.called = _called
 linear.derivative(input=_input_gradient, weight=_weight_gradient, bias=_bias_gradient)
-# The same on arrays, where nothing is recorded.
-
-
-def _quick_input_gradient(grad, weight, input_shape):
-    if weight.ndim != 2 or weight.dtype.kind != "f":
-        return NotImplemented
-    if arrays.on_gpu(grad):
-        return arrays.cuda_room.before_linear(grad, weight, input_shape)
-    found = gemm.quick(_rows(grad), weight)
-    return found if found is NotImplemented or found.shape == input_shape else found.reshape(input_shape)
-
-
-def _quick_weight_gradient(grad, input, weight_shape):
-    if len(weight_shape) != 2 or grad.dtype.kind != "f":
-        return NotImplemented
-    if arrays.on_gpu(grad):
-        return arrays.cuda_room.weight_of_linear(grad, input, weight_shape)
-    return gemm.quick(_rows(grad).T, _rows(input))
-
-
-def _quick_bias_gradient(grad, bias_shape):
-    if bias_shape != grad.shape[-1:] or grad.ndim < 2:
-        return NotImplemented
-    return reduce("sum", grad, tuple(range(grad.ndim - 1)), False, grad.dtype)
-
-
-linear.quick_derivative(input=_quick_input_gradient, weight=_quick_weight_gradient, bias=_quick_bias_gradient)
-linear.quick_everywhere = True
-
-
 linear.meta(lambda input, weight, bias=None: (_check(input, weight, bias), input.dtype))
 
 
-def _at_once(input, weight, bias):
-    found = gemm.quick_linear(input, weight, bias)
-    return arrays.cuda_room.linear(input, weight, bias) if found is NotImplemented and arrays.on_gpu(input) else found
-
-
-linear.usually(linear, _at_once, tensors=3)
+linear.work(lambda input, weight, bias: gemm.quick_linear if bias is not None else None)
 
 
 @composite(name="nn.functional.bilinear", method=False, aliases=("bilinear",), autocast="cpu given, cuda widest")

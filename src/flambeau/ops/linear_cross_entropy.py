@@ -5,17 +5,15 @@ With very many classes the logits (N, C) are what fills the memory. In chunks th
 
 from __future__ import annotations
 
-import warnings
 from math import prod
 
 import numpy as np
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels import arrays
 from flambeau.kernels.reductions.reduce import dense
-from flambeau.kernels.templates import cross_entropy as classes
 from flambeau.kernels.templates import gemm
-from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, scaled, weights_of
+from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, losses, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import cat
 from flambeau.ops.linear import linear
@@ -39,11 +37,10 @@ def linear_cross_entropy(
     if options is not None:
         if len(shape) == 1 and reduction in REDUCTIONS and not label_smoothing and target.dtype is dtypes.int64 and not probabilities:
             return _in_chunks(input, linear_weight, linear_bias, target, weight, ignored, reduction, options)
-        warnings.warn(
+        errors.warn(
             "linear_cross_entropy: ``options`` ignored, as the loss is not computed in chunks: that takes labels of int64 "
             f"without smoothing and a weight of 2 dimensions, found {target.dtype}, label_smoothing={label_smoothing}, "
-            f"reduction={reduction!r}, further dimensions {shape[1:]}",
-            stacklevel=3,
+            f"reduction={reduction!r}, further dimensions {shape[1:]}"
         )
     bias = None if linear_bias is None else linear_bias.reshape((prod(shape),))
     logits = linear(input, linear_weight.reshape((prod(shape), features)), bias).reshape((*input.shape[:-1], *shape))
@@ -101,8 +98,7 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
     for start in range(0, max(input.shape[0], 1), rows):
         logits = gemm.product(input[start : start + rows], linear_weight.T)
         logits = logits if linear_bias is None else logits + linear_bias
-        room = classes.losses(arrays.contiguous(logits), labels[start : start + rows], ignore_index, 0.0, classes.SUM)[1]
-        found.append(room[:-1, 0])
+        found.append(_losses(arrays.contiguous(logits), labels[start : start + rows], ignore_index))
     loss = xp.concatenate(found)
     share = (labels != ignore_index).astype(loss.dtype) if weight is None else weights_of(loss, labels, weight, ignore_index)
     loss = loss * share
@@ -111,6 +107,13 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
     with np.errstate(all="ignore"):
         total = loss.sum(dtype=np.float64)
         return dense(total / share.sum(dtype=np.float64) if reduction == "mean" else total, input.dtype, input)
+
+
+def _losses(logits, labels, ignore_index):
+    """The loss of every row."""
+    if arrays.on_gpu(logits):
+        return arrays.cuda_room.class_losses(logits, labels, None, ignore_index, 0.0, "sum")[1][:-1, 0]
+    return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0]
 
 
 @_linear_cross_entropy.meta

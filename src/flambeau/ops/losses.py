@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 
+from flambeau import errors
 from flambeau.kernels.language import expr as e
 from flambeau.ops.activation import _logsigmoid
 from flambeau.ops.asking import anywhere
@@ -188,14 +188,19 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits takes a target of probabilities, found {target.dtype.name}: result type "
             f"{input.dtype.name} can't be cast to the desired output type {target.dtype.name}. Try target.float()"
         )
-    wanted = "binary_cross_entropy_with_logits applies sigmoid itself. Give it the logits, or use binary_cross_entropy"
-    warn_of_probabilities("binary_cross_entropy_with_logits", input, wanted)
+    _notice_logits(input)
     if pos_weight is None and input.dtype.itemsize > 2:
         loss = _bce_with_logits(input, target)
     else:  # step by step, so that half precision is rounded where PyTorch rounds it. (Under autocast it is computed in float32.)
         log = _logsigmoid(input)
         loss = (1 - target) * input - (log if pos_weight is None else ((pos_weight - 1) * target + 1) * log)
     return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@binary_cross_entropy_with_logits.each_time
+def _notice_logits(input, *rest, **options) -> None:
+    wanted = "binary_cross_entropy_with_logits applies sigmoid itself. Give it the logits, or use binary_cross_entropy"
+    warn_of_probabilities("binary_cross_entropy_with_logits", input, wanted)
 
 
 @functional(name="nn.functional.kl_div", autocast="float32")
@@ -206,17 +211,21 @@ def kl_div(input, target, size_average=None, reduce=None, reduction="mean", log_
     """
     per_sample = size_average is None and reduce is None and reduction == "batchmean"
     if size_average is None and reduce is None and reduction == "mean":
-        warnings.warn(
+        errors.warn(
             "kl_div with reduction='mean' divides by the number of all elements; the divergence by its definition is "
-            "reduction='batchmean', which divides by the batch size.",
-            stacklevel=3,
+            "reduction='batchmean', which divides by the batch size."
         )
     reduction = "sum" if per_sample else chosen(reduction, size_average, reduce)
     if not input.dtype.is_floating_point or not target.dtype.is_floating_point:
         raise RuntimeError(f"kl_div: Integral inputs not supported, found {input.dtype.name} and {target.dtype.name}.")
-    warn_of_probabilities("kl_div", input, "kl_div takes logarithms of probabilities as its first argument. Use log_softmax")
+    _notice_divergence(input)
     loss = reduced(target.exp() * (target - input) if log_target else target.xlogy(target) - target * input, reduction)
     return loss / input.shape[0] if per_sample and input.dim() else loss
+
+
+@kl_div.each_time
+def _notice_divergence(input, *rest, **options) -> None:
+    warn_of_probabilities("kl_div", input, "kl_div takes logarithms of probabilities as its first argument. Use log_softmax")
 
 
 # -- likelihoods -------------------------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ True where a query may NOT look, or numbers that are added to the scores.
 from __future__ import annotations
 
 import math
-import warnings
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.ops.attention import scaled_dot_product_attention
 from flambeau.ops.declare import composite
 from flambeau.ops.dropout import functional_dropout
@@ -133,9 +132,7 @@ def canonical_mask(mask, mask_name: str, other_type, other_name: str, target_typ
     if mask.dtype is not dtypes.bool and not mask.is_floating_point():
         raise AssertionError(f"{mask_name} must be bool or floating point, found {mask.dtype}")
     if check_other and other_type is not None and mask.dtype is not other_type:
-        warnings.warn(
-            f"Support for mismatched {mask_name} and {other_name} is deprecated: make both of one dtype.", UserWarning, stacklevel=4
-        )
+        errors.warn(f"Support for mismatched {mask_name} and {other_name} is deprecated: make both of one dtype.", UserWarning)
     return mask if mask.dtype is not dtypes.bool else mask.new_zeros(tuple(mask.shape), dtype=target_type).masked_fill(mask, -math.inf)
 
 

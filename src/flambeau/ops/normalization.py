@@ -21,11 +21,11 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import Loop, declare, extent, total
-from flambeau.kernels.loops.run import compiled, ready, run
-from flambeau.kernels.native.native import not_compiled
+from flambeau.kernels.loops.run import ready, run
 from flambeau.kernels.templates import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
+from flambeau.ops.asking import is_recorded
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.padding import constant_pad_nd
@@ -97,7 +97,7 @@ def _layer_norm(input, weight, bias, eps):
     return run(LAYER, (input, weight, bias), (eps,))
 
 
-_layer_norm.prepared(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
+_layer_norm.work(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
 
 
 _layer_norm.meta(lambda input, weight, bias, eps: [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2])
@@ -261,8 +261,6 @@ def native_layer_norm(input, normalized_shape, weight, bias, eps):
 
 def _layer_normalized(input, normalized_shape, weight, bias, eps):
     """(output, mean, rstd), the last two as they are computed."""
-    if weight is not None and bias is not None and _is_usual(input._array, normalized_shape, weight._array, bias._array):
-        return _layer_norm(input, weight, bias, eps)
     shape = _check_normalized("layer_norm", input, normalized_shape, weight, bias)
     x, n, whole = _wide(input), math.prod(shape), tuple(input.shape)
     w, b = (x.new_full((n,), missing) if p is None else _checked_dtype(p, x) for p, missing in ((weight, 1), (bias, 0)))
@@ -273,58 +271,44 @@ def _layer_normalized(input, normalized_shape, weight, bias, eps):
     return out if out.dtype is input.dtype else out.to(input.dtype), mean, rstd
 
 
-_WIDE = frozenset((dtypes.float32.numpy, dtypes.float64.numpy))
-_FLOATING = _WIDE | {dtypes.float16.numpy, dtypes.bfloat16.numpy}
+def _normalized_alone(input, normalized_shape, weight, bias, eps):
+    """The first of these; where no gradient is wanted, without the others."""
+    last = (input.shape[-1],) if input.dim() else ()
+    parameters = [p for p in (weight, bias) if p is not None]
+    simple = (
+        last
+        and tuple(normalized_shape) == last
+        and len(parameters) != 1
+        and all(p.shape == last and p.dtype is input.dtype for p in parameters)
+    )
+    if simple and input.dtype.is_floating_point and not is_recorded(input, *parameters):
+        return _layer_norm_alone(input, weight, bias, eps)
+    return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-def _is_usual(x, normalized_shape, w, b, among=_WIDE) -> bool:
-    """Of arrays: over the last dimension, with weight and bias, all of one dtype among these: nothing to ask or to adapt."""
-    if w is None or b is None or type(normalized_shape) is not tuple or len(normalized_shape) != 1:
-        return False
-    return x.shape[-1:] == normalized_shape == w.shape == b.shape and x.dtype in among and x.dtype == w.dtype == b.dtype
+@inner(differentiable=False, shown="layer_norm")
+def _layer_norm_alone(input, weight, bias, eps):
+    """(x - mean) * rstd, times weight and plus bias if there are any. (*, N), (N), (N) -> (*, N)."""
+    return run(LAYER_BARE, (input,), (eps,)) if weight is None else run(LAYER_ALONE, (input, weight, bias), (eps,))
 
 
-def _unrecorded_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
-    """The result alone, in half precision too, without weight and bias too; NotImplemented where there is no loop for that."""
-    if type(input) is type(weight) is type(bias) and _is_usual(input, normalized_shape, weight, bias, _FLOATING):
-        if type(input) is np.ndarray:
-            return _alone(LAYER_ALONE, input, (weight, bias), eps)
-        if arrays.on_only_gpu(input):
-            return run(LAYER_ALONE, (input, weight, bias), (eps,))
-    if type(input) is np.ndarray and weight is bias is None and input.shape[-1:] == normalized_shape and input.dtype in _FLOATING:
-        return _alone(LAYER_BARE, input, (), eps)
-    return NotImplemented
-
-
-def _alone(loop: Loop, input, given: tuple, eps: float):
-    if not input.size or compiled("rows", loop) is not_compiled:
-        return NotImplemented
-    return compiled("rows", loop)(input, *given, float(eps)) if input.flags.c_contiguous else run(loop, (input, *given), (eps,))
-
-
-@composite(method=False, grad_name="NativeLayerNormBackward0", settled=True, autocast="cpu given, cuda float32")
+@composite(method=False, grad_name="NativeLayerNormBackward0", autocast="cpu given, cuda float32")
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
-    return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
+    return _normalized_alone(input, normalized_shape, weight, bias, eps)
 
 
-@composite(
-    name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", settled=True, autocast="cpu given, cuda float32"
-)
+@composite(name="nn.functional.layer_norm", method=False, grad_name="NativeLayerNormBackward0", autocast="cpu given, cuda float32")
 def functional_layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05):
     """(x - mean) / sqrt(var + eps) * weight + bias, over the trailing dimensions `normalized_shape`. Same shape."""
-    return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
-
-
-layer_norm.usually_unrecorded(_unrecorded_layer_norm)
-functional_layer_norm.usually_unrecorded(_unrecorded_layer_norm)
+    return _normalized_alone(input, normalized_shape, weight, bias, eps)
 
 
 def _rms_name(input, *rest, **options) -> str | None:
     return "MulBackward0" if input.element_size() > 2 else None
 
 
-@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, settled=True, autocast="cpu given, cuda float32")
+@composite(method=False, aliases=("nn.functional.rms_norm",), grad_name=_rms_name, autocast="cpu given, cuda float32")
 def rms_norm(input, normalized_shape, weight=None, eps=None):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing dimensions `normalized_shape`; eps, if not given, is the dtype's. Same shape."""
     shape = _check_normalized("rms_norm", input, normalized_shape, weight, None)
@@ -441,15 +425,13 @@ def _group_norm(input, num_groups, weight, bias, eps):
     return native_group_norm(input, weight, bias, samples, channels, math.prod(places), num_groups, eps)[0]
 
 
-@composite(method=False, grad_name="NativeGroupNormBackward0", settled=True, autocast="cpu given, cuda float32")
+@composite(method=False, grad_name="NativeGroupNormBackward0", autocast="cpu given, cuda float32")
 def group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     return _group_norm(input, num_groups, weight, bias, eps)
 
 
-@composite(
-    name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", settled=True, autocast="cpu given, cuda float32"
-)
+@composite(name="nn.functional.group_norm", method=False, grad_name="NativeGroupNormBackward0", autocast="cpu given, cuda float32")
 def functional_group_norm(input, num_groups, weight=None, bias=None, eps=1e-05):
     """Each of `num_groups` groups of channels of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *)."""
     shape = tuple(input.shape)
@@ -687,16 +669,14 @@ def _remember(running_mean, running_var, mean, var, n: float, momentum: float) -
 
 
 def _follow(running, batch, factor: float, momentum: float) -> None:
-    """running <- running + momentum * (factor * batch - running)."""
-    to, of = running._array, batch._array
-    if type(to) is type(of) is np.ndarray and to.dtype == of.dtype and to.flags.c_contiguous and not running._inference:
-        of = of if factor == 1 else mul.kernel.launch(of, factor)
-        if of is not NotImplemented and _lerp_by_number.kernel.launch_into(to, to, of, momentum) is not NotImplemented:
-            running._bump()
-            return
-    batch = batch.detach() * factor
-    batch = batch if batch.dtype is running.dtype else batch.to(running.dtype)
-    _lerp_by_number.call_inplace(running.detach() if running.requires_grad else running, batch, momentum)
+    _moved.call_inplace(running, batch if batch.dtype is running.dtype else batch.detach().to(running.dtype), factor, momentum)
+
+
+@inner(onto=arrays.copy, differentiable=False, shown="lerp")
+def _moved(running, batch, factor, momentum):
+    """running + momentum * (factor * batch - running)."""
+    batch = batch if factor == 1 else arrays.run(mul.kernel, (batch, factor), (), batch.dtype, batch.dtype)
+    arrays.run(_lerp_by_number.kernel, (running, batch), (momentum,), running.dtype, running.dtype, out=running)
 
 
 def _check_batch_norm(input, weight, bias, running_mean, running_var, training) -> None:
@@ -732,7 +712,7 @@ def functional_batch_norm(input, running_mean, running_var, weight=None, bias=No
 # -- instance norm and local response norm ---------------------------------------------------------------------------------
 
 
-@composite(method=False, grad_name="ViewBackward0", settled=True, autocast="given")
+@composite(method=False, grad_name="ViewBackward0", autocast="given")
 def instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled=True):
     """Each channel of each sample to mean 0 and variance 1, then * weight + bias by channel. (N, C, *).
 
@@ -754,7 +734,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     return out.reshape(tuple(input.shape))
 
 
-@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", settled=True, autocast="given")
+@composite(name="nn.functional.instance_norm", method=False, grad_name="ViewBackward0", autocast="given")
 def functional_instance_norm(
     input, running_mean=None, running_var=None, weight=None, bias=None, use_input_stats=True, momentum=0.1, eps=1e-05
 ):

@@ -75,7 +75,7 @@ def _check_identity(shape, ord, dims) -> None:
         raise RuntimeError(f"linalg.vector_norm cannot compute norm {ord} of {tuple(shape)}, an empty tensor: it has no identity")
 
 
-@_vector_norm.prepared
+@_vector_norm.work
 def _(input, ord, dims, keepdim, dtype):
     known = dtype is None and input.size and input.dtype.kind == "f" and ord in (1, 2)
     return folding.ready(f"norm{int(ord)}", input, dims, keepdim, input.dtype) if known else None
@@ -110,7 +110,7 @@ def _vector_norm_gradient(grad, input, result, ord, dims, keepdim, dtype):
 _vector_norm.derivative(input=_vector_norm_gradient)
 
 
-@composite(method=False, out=True, name="linalg.vector_norm", settled=True, autocast="cuda float32 unless dtype")
+@composite(method=False, out=True, name="linalg.vector_norm", autocast="cuda float32 unless dtype")
 def vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     """The norm of order `ord`, any number, of all elements or over `dim`. A complex tensor has a real norm."""
     if isinstance(ord, str):
@@ -182,7 +182,7 @@ def _two_dims(A, dim) -> tuple[int, int]:
 # -- either ----------------------------------------------------------------------------------------------------------------
 
 
-@composite(method=False, out=True, name="linalg.norm", settled=True)
+@composite(method=False, out=True, name="linalg.norm")
 def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     """A vector norm where one dimension is meant, a matrix norm where two are; without `ord` the length of all elements."""
     if dim is not None and isinstance(dim, (tuple, list)) and len(dim) not in (1, 2):
@@ -199,7 +199,7 @@ def linalg_norm(A, ord=None, dim=None, keepdim=False, *, dtype=None):
     return vector_norm(A, ord, dims, keepdim, dtype=dtype)
 
 
-@composite(out=True, settled=True, autocast="cuda float32 unless dtype")
+@composite(out=True, autocast="cuda float32 unless dtype")
 def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     """The p-norm of all elements or over dimensions; p may be 'fro' (2) or, of matrices, 'nuc'. See linalg.norm."""
     if isinstance(p, str):
@@ -210,7 +210,7 @@ def norm(input, p="fro", dim=None, keepdim=False, dtype=None):
     return _vector_norm(input, 2 if p is None else p, dims_of(dim, input.dim()), keepdim, dtype)
 
 
-@composite(method=False, out=True, settled=True, autocast="cuda float32")
+@composite(method=False, out=True, autocast="cuda float32")
 def frobenius_norm(input, dim, keepdim=False):
     """The length of all elements over `dim`."""
     return vector_norm(input, 2, dim, keepdim)

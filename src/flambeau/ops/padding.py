@@ -32,7 +32,7 @@ def constant_pad_nd(input, pad, value=0):
     return _bordered_as_it_lies(input, pairs, "constant", value)
 
 
-@constant_pad_nd.prepared
+@constant_pad_nd.work
 def _(input, pad, value):
     return borders.ready(input, _pairs(input.shape, tuple(pad)), literals.stored(value, dtypes.OF_NUMPY[input.dtype]))
 
@@ -90,7 +90,7 @@ def _autocast(device: str, given: dict) -> str | None:
     return "float32" if device == "cpu" and (mode == "replicate" or (mode == "reflect" and sides < 3)) else None
 
 
-@composite(name="nn.functional.pad", method=False, grad_name=_node_name, settled=True, autocast=_autocast)
+@composite(name="nn.functional.pad", method=False, grad_name=_node_name, autocast=_autocast)
 def pad(input, pad, mode="constant", value=None):
     """`input` with a border: "constant" (a value), "reflect" (a mirror image), "replicate" (the edge) or "circular" (the other side).
 
@@ -149,7 +149,7 @@ def _continued_backward(grad, sizes, widths, mode):
 
 
 _continued.derivative(input=lambda grad, input_shape, widths, mode: _continued_backward(grad, input_shape, widths, mode))
-_continued.straight = "zero"
+_continued.second_derivative = "zero"
 _continued_backward.derivative(grad=lambda grad, widths, mode: _continued(grad, widths, mode))
 _continued_backward.meta(lambda grad, sizes, widths, mode: (sizes, grad.dtype) if mode == "circular" else specs.in_kind(grad, sizes))
 

@@ -43,8 +43,8 @@ def _max_pool_op(n: int):
         )
     )
     op.meta(lambda input, sizes, **_: _both(input, sizes, n))
-    op.straight = "zero"
-    op.alone = kernels.greatest_alone
+    op.second_derivative = "zero"
+    op.first_alone = kernels.greatest_alone
     return op
 
 
@@ -60,7 +60,7 @@ def _adaptive_max_op(n: int):
         input=lambda grads, indices, input_shape: _spread(_windowed(grads[0], "max", n), indices, tuple(input_shape[-n:]), kernels.ADAPTIVE)
     )
     op.meta(lambda input, sizes: [spec if n == 2 else spec[:2] for spec in _both(input, sizes, n)])
-    op.straight = "zero"
+    op.second_derivative = "zero"
     return op
 
 
@@ -81,7 +81,7 @@ def _fractional_op(n: int):
 
     op.derivative(input=lambda grads, indices, input_shape: _spread(grads[0], indices, tuple(input_shape[-n:]), None))
     op.meta(lambda input, samples, sizes, kernel: [spec[:2] for spec in _both(input, sizes, n)])
-    op.straight = "zero"
+    op.second_derivative = "zero"
     return op
 
 
@@ -99,7 +99,7 @@ def _avg_pool_op(n: int, back: bool):
             grad, small, large, kernel, stride, padding, with_padding, divisor
         )
     )
-    op.straight = None if back else "zero"
+    op.second_derivative = None if back else "zero"
     return op
 
 
@@ -115,7 +115,7 @@ def _adaptive_avg_op(n: int, back: bool):
 
     op.meta(lambda input, small, large: _averages(input, large if back else small, n))
     op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad if back else _windowed(grad, "avg", n), small, large))
-    op.straight = None if back else "zero"
+    op.second_derivative = None if back else "zero"
     return op
 
 
@@ -277,8 +277,8 @@ def _declare_max_pool(n: int) -> None:
     def with_indices(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False, return_indices=False):
         return tuple(_max_pool(name, n, input, kernel_size, stride, padding, dilation, ceil_mode))
 
-    composite(name=f"nn.functional.{name}", method=False, doc=doc, settled=True, autocast="cpu float32" if n == 3 else None)(functional)
-    composite(name=name, method=False, doc=doc, settled=True, autocast="cpu float32" if n == 3 else None)(plain)
+    composite(name=f"nn.functional.{name}", method=False, doc=doc, autocast="cpu float32" if n == 3 else None)(functional)
+    composite(name=name, method=False, doc=doc, autocast="cpu float32" if n == 3 else None)(plain)
     composite(name=f"nn.functional.{name}_with_indices", method=False, doc=doc, aliases=(f"{name}_with_indices",) * (n == 1))(with_indices)
 
 
@@ -298,19 +298,19 @@ def _avg_pool(name: str, n: int, input, kernel_size, stride, padding, ceil_mode,
     return AVG_POOL[n, False](input, sizes, tuple(input.shape[-n:]), kernel, stride, padding, counts, divisor_override)
 
 
-@composite(method=False, aliases=("nn.functional.avg_pool1d",), grad_name="SqueezeBackward1", settled=True)
+@composite(method=False, aliases=("nn.functional.avg_pool1d",), grad_name="SqueezeBackward1")
 def avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
     """The average of every window along the last dimension; zeros of the padding count if `count_include_pad`."""
     return _avg_pool("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
-@composite(name="nn.functional.avg_pool2d", method=False, out="same", settled=True)
+@composite(name="nn.functional.avg_pool2d", method=False, out="same")
 def avg_pool2d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last two dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool2d", 2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
-@composite(name="nn.functional.avg_pool3d", method=False, out="same", settled=True, autocast="cpu float32")
+@composite(name="nn.functional.avg_pool3d", method=False, out="same", autocast="cpu float32")
 def avg_pool3d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """The average of every window of the last three dimensions; or its sum, divided by `divisor_override`."""
     return _avg_pool("avg_pool3d", 3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
@@ -400,10 +400,9 @@ def _declare_adaptive(n: int) -> None:
         name=f"nn.functional.{average}",
         method=False,
         aliases=(average,) * (n == 1),
-        settled=True,
         autocast="cpu float32" if n == 3 else None,
     )(adaptive_avg_pool)
-    composite(name=f"nn.functional.{greatest}", method=False, settled=True, autocast="cpu float32" if n == 3 else None)(adaptive_max_pool)
+    composite(name=f"nn.functional.{greatest}", method=False, autocast="cpu float32" if n == 3 else None)(adaptive_max_pool)
     composite(name=f"nn.functional.{greatest}_with_indices", method=False, aliases=(greatest,) * (n == 1))(with_indices)
 
 

@@ -21,10 +21,9 @@ from flambeau.ops.views import _unsafe_view, squeeze_product
 @on_arrays(out="same", autocast="half")
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
-    if input.ndim == 2:
-        found = gemm.quick(input, mat2)
-        if found is not NotImplemented:
-            return found
+    found = _quickly(input, mat2)
+    if found is not NotImplemented:
+        return found
     _check_matrices("mm", input, mat2)
     return gemm.product(input, mat2)
 
@@ -39,9 +38,6 @@ def _product_there(a, b):
     return arrays.cuda_room.usual_product(a, b) if a.ndim == 2 and arrays.on_only_gpu(a) else NotImplemented
 
 
-mm.usually(mm, _quickly, tensors=2)
-
-
 def _left_gradient(grad, mat2, turned):
     """grad mat2^H, stored as the left factor is: by columns where that is (a transposed view), so that nobody has to copy it."""
     return adjoint(mm(mat2, adjoint(grad))) if turned else mm(grad, adjoint(mat2))
@@ -52,23 +48,10 @@ def _right_gradient(grad, mat1, turned):
     return adjoint(mm(adjoint(grad), mat1)) if turned else mm(adjoint(mat1), grad)
 
 
-def _real_product(a, b, turned):
-    """a b as the gradient of a real factor, unless that is stored by columns."""
-    if turned or a.dtype.kind == "c":
-        return NotImplemented
-    found = gemm.quick(a, b)
-    return _product_there(a, b) if found is NotImplemented else found
-
-
 mm.derivative(
     input=lambda grad, mat2, input_turned: _left_gradient(grad, mat2, input_turned),
     mat2=lambda grad, input, mat2_turned: _right_gradient(grad, input, mat2_turned),
 )
-mm.quick_derivative(
-    input=lambda grad, mat2, input_turned: _real_product(grad, mat2.T, input_turned),
-    mat2=lambda grad, input, mat2_turned: _real_product(input.T, grad, mat2_turned),
-)
-mm.quick_everywhere = True
 
 
 @mm.meta
@@ -88,12 +71,7 @@ def bmm(input, mat2):
     return gemm.product(input, mat2)
 
 
-bmm.usually(bmm, lambda input, mat2: gemm.quick(input, mat2) if input.ndim == 3 else NotImplemented, tensors=2)
 bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
-bmm.quick_derivative(
-    input=lambda grad, mat2: _real_product(grad, mat2.transpose(0, 2, 1), False),
-    mat2=lambda grad, input: _real_product(input.transpose(0, 2, 1), grad, False),
-)
 
 
 @bmm.meta
@@ -126,7 +104,7 @@ def _other_gradient(grad, input, other_shape):
 _matmul.derivative(input=lambda grad, other: matmul(grad, adjoint(other)), other=_other_gradient)
 
 
-@composite(out="same", aliases=("linalg.matmul",), settled=True, autocast="half")
+@composite(out="same", aliases=("linalg.matmul",), autocast="half")
 def matmul(input, other):
     """The matrix product, broadcasting over leading dimensions; vectors count as a row on the left, a column on the right.
 
@@ -149,9 +127,6 @@ def matmul(input, other):
     return mv(input, other) if a == 2 else _matmul(input, other.unsqueeze(1)).squeeze(-1)
 
 
-matmul.usually(mm, _quickly, tensors=2)
-
-
 def _count(shape) -> int:
     n = 1
     for s in shape:
@@ -169,7 +144,7 @@ def mv(input, vec):
     return gemm.product(input, vec[:, None]).reshape(input.shape[0])
 
 
-@mv.prepared
+@mv.work
 def _(input, vec):
     rows, column = input.shape[:1], (vec.shape[0], 1)
 
@@ -206,7 +181,7 @@ def _quick_dot(input, tensor):
     return found if found is NotImplemented else found.reshape(())
 
 
-dot.usually(dot, _quick_dot, tensors=2)
+dot.work(lambda input, tensor: _quick_dot)
 dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))
 
 
@@ -267,7 +242,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     return _accumulate(input, mat1, mat2, beta, alpha)
 
 
-@addmm.prepared
+@addmm.work
 def _(input, mat1, mat2, beta, alpha):
     shape, dtype = (mat1.shape[0], mat2.shape[1]), mat1.dtype
     if input.ndim != 1 or beta == 0 or input.shape != shape[1:] or dtype.char not in "fd":

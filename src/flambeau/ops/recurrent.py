@@ -13,10 +13,10 @@ different lengths, the longest first. The reverse direction begins each sequence
 
 from __future__ import annotations
 
-from functools import partial
-
 from flambeau import dtypes
 from flambeau.kernels.templates import recurrent
+from flambeau.ops import asking
+from flambeau.ops.asking import is_recorded
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout
 from flambeau.ops.joining import cat, stack
@@ -282,6 +282,10 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
         sizes = tuple(batch_sizes.tolist())
     else:
         input, hx, params, biased, layers, dropout, train, bidirectional, batch_first = arguments
+        apart = direction is not _direction or asking.is_watched() or (dropout and train and layers > 1)
+        found = None if apart else _unrecorded(cell, input, hx, params, biased, layers, bidirectional, batch_first)
+        if found is not None:
+            return found
         input = input.transpose(0, 1) if batch_first else input
         sizes = (input.shape[1],) * input.shape[0]
         data = input.reshape(input.shape[0] * input.shape[1], input.shape[2])
@@ -295,6 +299,24 @@ def run(cell: str, packed: bool, arguments, direction=_direction):
         last = _last_node(cell, out, bidirectional, len(params) // layers // (2 if bidirectional else 1) > 2 + 2 * biased)
         out = _by_time(out, len(sizes), batch_first, last)
     return (out, h) if c is None else (out, h, c)
+
+
+def _unrecorded(cell: str, input, hx, params, biased, layers, bidirectional, batch_first) -> tuple | None:
+    """All layers at once, where no gradient is wanted and there are loops for it."""
+    states, params, ways = list(hx) if isinstance(hx, (tuple, list)) else [hx], list(params), 2 if bidirectional else 1
+    if len(states) != 1 + (cell == "lstm") or is_recorded(input, *states, *params):
+        return None
+    bare = input._array, [s._array for s in states], [p._array for p in params]
+    samples = input.shape[0 if batch_first else 1] if input.dim() == 3 else -1
+    if not recurrent.fits(cell, *bare, biased, layers, ways) or any(s.shape[1] != samples for s in states):
+        return None
+    return _whole_network(input, states, params, cell, biased, layers, ways, bool(batch_first))
+
+
+@on_arrays(public=False, method=False, differentiable=False)
+def _whole_network(input, states, params, cell, biased, layers, ways, batch_first):
+    """(outputs, last states ...) of whole sequences through all layers."""
+    return recurrent.network(cell, input, states, params, biased, layers, ways, batch_first)
 
 
 @composite(public=False, method=False, shown="view", grad_name=lambda rows, steps, batch_first, names: names[batch_first])
@@ -337,10 +359,6 @@ def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirect
     """(output, h) of a plain network with relu. For packed sequences: rnn_relu(data, batch_sizes, hx, params, ..., bidirectional)."""
     given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return run("rnn_relu", hasattr(params, "_array"), given)
-
-
-for _kind, _op in (("lstm", lstm), ("gru", gru), ("rnn_tanh", rnn_tanh), ("rnn_relu", rnn_relu)):
-    _op.usually_unrecorded(partial(recurrent.network, _kind), groups=True)
 
 
 # -- single steps ----------------------------------------------------------------------------------------------------------

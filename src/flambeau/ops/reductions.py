@@ -10,10 +10,8 @@ from functools import partial
 
 from flambeau import dtypes
 from flambeau.kernels import layout
-from flambeau.kernels.native.native import strided_view
 from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.reduce import count, reduce
-from flambeau.ops.arithmetic import _div
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.views import _expand, whole
@@ -28,7 +26,7 @@ def _over_dims(kind: str, dtype_of, **options):
     def reduced(input, dims, keepdim, dtype=None):
         return reduce(kind, input, dims, keepdim, dtype_of(input, dtype))
 
-    @reduced.prepared
+    @reduced.work
     def _(input, dims, keepdim, dtype):
         return folding.ready(kind, input, dims, keepdim, dtype_of(input, dtype)) if kind in folding.SIMPLE and input.size else None
 
@@ -43,7 +41,7 @@ def _over_all(kind: str, dtype_of, **options):
     def total(input, dtype):
         return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
 
-    @total.prepared
+    @total.work
     def _(input, dtype):
         return folding.ready(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype)) if input.size else None
 
@@ -71,11 +69,10 @@ def checked_dtype(name: str, dtype) -> dtypes.dtype:
 _sum_all = _over_all("sum", partial(summed_dtype, "sum"), grad_name="SumBackward0")
 _sum = _over_dims("sum", partial(summed_dtype, "sum"), grad_name="SumBackward1")
 _sum_all.derivative(input=lambda grad, input_shape: _expand.call(grad, input_shape))
-_sum_all.quick_derivative(input=lambda grad, input_shape: strided_view(grad, input_shape, (0,) * len(input_shape), 0))
 _sum.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad, input_shape, dims, keepdim))
 
 
-@composite(out="decides", name="sum", settled=True, autocast="cuda float32 unless dtype")
+@composite(out="decides", name="sum", autocast="cuda float32 unless dtype")
 def sum_(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements, or over dimensions. Integers and bools are summed in int64; half precision in float32, rounded once."""
     if dtype is not None and isinstance(input.dtype, dtypes.float8):
@@ -83,9 +80,6 @@ def sum_(input, dim=None, keepdim=False, *, dtype=None):
     if dim is None and not keepdim:
         return _sum_all.call(input, dtype)
     return _sum.call(input, dims_of(dim, input.dim()), keepdim, dtype)
-
-
-sum_.usually(_sum_all, folding.whole("sum"))
 
 
 @composite(public=False)
@@ -109,7 +103,7 @@ _nansum = _over_dims("nansum", partial(summed_dtype, "nansum"))
 _nansum.derivative(input=lambda grad, input, dims, keepdim: spread(grad, tuple(input.shape), dims, keepdim).masked_fill(input.isnan(), 0))
 
 
-@composite(out="decides", settled=True)
+@composite(out="decides")
 def nansum(input, dim=None, keepdim=False, *, dtype=None):
     """The sum of all elements that are not NaN, or over dimensions."""
     if input.is_complex():
@@ -135,25 +129,15 @@ def _mean_dtype(array, dtype):
 _mean_all = _over_all("mean", _mean_dtype, grad_name="MeanBackward0")
 _mean = _over_dims("mean", _mean_dtype, grad_name="MeanBackward1")
 _mean_all.derivative(input=lambda grad, input_shape: (grad / count(input_shape, tuple(range(len(input_shape))))).expand(input_shape))
-_mean_all.quick_derivative(input=lambda grad, input_shape: _share(grad, input_shape))
 _mean.derivative(input=lambda grad, input_shape, dims, keepdim: spread(grad / count(input_shape, dims), input_shape, dims, keepdim))
 
 
-def _share(grad, shape):
-    """A number shared evenly among the elements of a shape."""
-    share = _div.kernel.launch(grad, float(count(shape, tuple(range(len(shape))))))
-    return share if share is NotImplemented else strided_view(share, shape, (0,) * len(shape), 0)
-
-
-@composite(out=True, settled=True)
+@composite(out=True)
 def mean(input, dim=None, keepdim=False, *, dtype=None):
     """The mean of all elements, or over dimensions. The mean of nothing is NaN."""
     if dim is None and not keepdim:
         return _mean_all(input, dtype)
     return _mean(input, dims_of(dim, input.dim()), keepdim, dtype)
-
-
-mean.usually(_mean_all, folding.whole("mean"))
 
 
 @composite(out=True)
@@ -199,7 +183,7 @@ def product_of_others(input, dim: int):
     return before * after
 
 
-@composite(out="decides", settled=True, autocast="float32 unless dtype")
+@composite(out="decides", autocast="float32 unless dtype")
 def prod(input, dim=None, keepdim=False, *, dtype=None):
     """The product of all elements, or over one dimension. Integers and bools are multiplied in int64."""
     if dim is None and not keepdim:
@@ -223,13 +207,13 @@ def _truth_dims(input, dim):
     return () if isinstance(dim, (tuple, list)) and not dim else dims_of(dim, input.dim())
 
 
-@composite(out="truth", name="all", settled=True)
+@composite(out="truth", name="all")
 def all_(input, dim=None, keepdim=False):
     """Whether all elements are true (not zero), overall or over dimensions."""
     return _all(input, _truth_dims(input, dim), keepdim)
 
 
-@composite(out="truth", name="any", settled=True)
+@composite(out="truth", name="any")
 def any_(input, dim=None, keepdim=False):
     """Whether some element is true (not zero), overall or over dimensions."""
     return _any(input, _truth_dims(input, dim), keepdim)
@@ -238,7 +222,7 @@ def any_(input, dim=None, keepdim=False):
 _count_nonzero = _over_dims("count_nonzero", lambda input, dtype: dtypes.int64.numpy)
 
 
-@composite(settled=True)
+@composite
 def count_nonzero(input, dim=None, *more):
     """The number of elements that are not zero, overall or over dimensions."""
     return _count_nonzero(input, dims_of((dim, *more) if more else dim, input.dim()), False)
@@ -263,7 +247,7 @@ def _logsumexp_backward(grad, input, result, dims, keepdim):
 _logsumexp.derivative(input=_logsumexp_backward)
 
 
-@composite(out=True, aliases=("special.logsumexp",), settled=True, autocast="cuda float32")
+@composite(out=True, aliases=("special.logsumexp",), autocast="cuda float32")
 def logsumexp(input, dim, keepdim=False):
     """log(sum(exp(input))) over dimensions, without overflow: the largest element is taken out before exp and put back after log."""
     return _logsumexp(input, dims_of(dim, input.dim()), keepdim)

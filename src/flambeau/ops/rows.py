@@ -50,7 +50,7 @@ def _beyond(input, dim: int) -> int:
     return index_errors.ROW if input.ndim < 2 or (dim == 0 and input.size) else index_errors.ALONG
 
 
-_index_select.prepared(lambda input, dim, index: gather.rows_ready(input, dim, index, _beyond(input, dim)) if input.ndim else None)
+_index_select.work(lambda input, dim, index: gather.rows_ready(input, dim, index, _beyond(input, dim)) if input.ndim else None)
 _index_select.derivative(
     input=lambda grad, input_shape, dim, index: _index_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad, 1)
 )
@@ -61,7 +61,7 @@ def _(input, dim, index):
     return (*input.shape[:dim], index.shape[0], *input.shape[dim + 1 :]) if input.ndim else (), input.dtype
 
 
-@composite(out="apart", settled=True)
+@composite(out="apart")
 def index_select(input, dim, index):
     """The slices of `dim` at the places a 1-d index names, as a copy. (*, N, *), (K) -> (*, K, *).
 
@@ -95,7 +95,7 @@ def _index_add(input, dim, index, source, alpha):
     gather.add_rows(line, dim, index, _line(source), index_errors.ALONG)
 
 
-@_index_add.prepared_write
+@_index_add.work_in_place
 def _(input, dim, index, source, alpha):
     if alpha != 1 or not input.ndim or input.ndim != source.ndim or not 0 < source.size <= FEW or index.ndim != 1:
         return None
@@ -130,7 +130,7 @@ def _times(grad, alpha):
     return grad if alpha == 1 else grad * alpha
 
 
-@choice(inplace=True, settled=True)
+@choice(inplace=True)
 def index_add(input, dim, index, source, *, alpha=1):
     """`input` with alpha * source added to the slices of `dim` that the index names, once for every time it names them."""
     index = _vector("index_add_", index)
@@ -175,7 +175,7 @@ _index_copy.derivative(
 )
 
 
-@choice(inplace=True, settled=True, autocast="cpu widest")
+@choice(inplace=True, autocast="cpu widest")
 def index_copy(input, dim, index, source):
     """`input` with the slices of `dim` that the index names replaced by the slices of source. Of two for one index, the last stays."""
     index = _vector("index_copy_", index, ("int64",))
@@ -273,7 +273,7 @@ def embedding(weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=
     return gather.take_rows(weight, 0, indices, index_errors.ROW, unseen=True)
 
 
-@embedding.prepared
+@embedding.work
 def _(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     return gather.rows_ready(weight, 0, indices, index_errors.ROW)
 
@@ -332,7 +332,7 @@ def _embedding_double_backward(grad, indices, padding_idx, by_frequency):
 _embedding_backward.derivative(grad=_embedding_double_backward)
 
 
-@composite(name="nn.functional.embedding", method=False, settled=True, autocast="given")
+@composite(name="nn.functional.embedding", method=False, autocast="given")
 def _functional_embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """The rows of `weight` at the indices `input`. (*), (N, D) -> (*, D).
 

@@ -49,12 +49,11 @@ def rowwise(grad_name: str, **columns) -> Callable[[Callable], ArrayOp]:
             return input.shape, input.dtype if dtype is None else dtype.numpy
 
         op = on_arrays(name=name, doc=formula.__doc__, out="same", **columns)(forward)
-        op.prepared(prepare)
+        op.work(prepare)
         op.meta(shape)
         again = _backward(name, back, grad_name)
         again.forward.__module__ = formula.__module__
         op.derivative(input=lambda grad, result, dim: again(grad, result, layout.wrap_dim(dim, grad.dim())))
-        op.quick_derivative(input=lambda grad, result, dim: run.run(back, (grad, result), (), layout.wrap_dim(dim, grad.ndim)))
         return op
 
     return declared

@@ -6,9 +6,6 @@ the order of its memory, as PyTorch does.
 
 from __future__ import annotations
 
-import numpy as np
-
-from flambeau.generators import default_generator
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.random import rejection, sampling
 from flambeau.kernels.random.drawing import draw, fill, room, source
@@ -124,13 +121,6 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
     return room(input, sampling).multinomial(
         source(generator, arrays.device_of(input)), arrays.contiguous(input), int(num_samples), replacement
     )
-
-
-@multinomial.usually_unrecorded
-def _(input, num_samples, replacement=False):
-    if type(input) is not np.ndarray or type(num_samples) is not int or not input.flags.c_contiguous:
-        return NotImplemented
-    return sampling.multinomial(default_generator, input, num_samples, replacement)
 
 
 multinomial.meta(lambda input, num_samples, replacement=False, *, generator=None: ((*input.shape[:-1], num_samples), "int64"))

@@ -66,7 +66,7 @@ def _gather(input, dim, index):
     return kernel.gather(line, dim, at).reshape(index.shape)
 
 
-_gather.prepared(lambda input, dim, index: kernel.gather_ready(input, dim, index))
+_gather.work(lambda input, dim, index: kernel.gather_ready(input, dim, index))
 _gather.derivative(input=lambda grad, input_shape, dim, index: _scatter_add.call_inplace(grad.new_zeros(input_shape), dim, index, grad))
 _gather.meta(lambda input, dim, index: (index.shape, input.dtype))
 
@@ -90,7 +90,7 @@ _gather_sparsely.derivative(input=_sparse_gradient)
 _gather_sparsely.meta(_gather.shape_rule)
 
 
-@composite(out="apart", settled=True)
+@composite(out="apart")
 def gather(input, dim, index, *, sparse_grad=False):
     """Elements picked along `dim`, each place of the index saying from where: out[i, j] = input[index[i, j], j] for dim = 0.
 
@@ -230,7 +230,7 @@ def _scatter_value(input, dim, index, value):
 _scatter_value.derivative(input=lambda grad, dim, index: _scatter_value(grad, dim, index, 0))
 
 
-@choice(inplace=True, settled=True)
+@choice(inplace=True)
 def scatter(input, dim, index, src=None, value=None, *, reduce=None):
     """`input` with src (a tensor or a number) written to the places along `dim` that the index names: out[index[i, j], j] = src[i, j].
 
@@ -265,7 +265,7 @@ def _scatter_add(input, dim, index, src):
 _scatter_add.derivative(input=lambda grad: grad, src=lambda grad, dim, index: _gather(grad, dim, index))
 
 
-@choice(inplace=True, settled=True, autocast="cuda widest")
+@choice(inplace=True, autocast="cuda widest")
 def scatter_add(input, dim, index, src):
     """`input` with src added at the places along `dim` that the index names: out[index[i, j], j] += src[i, j]."""
     dim, src = _prepared("scatter_add", input, dim, index, src)
@@ -332,7 +332,7 @@ def _prepare_write(how: str) -> Callable:
     return prepare
 
 
-@_scatter_value.prepared_write
+@_scatter_value.work_in_place
 def _(input, dim, index, value):
     number, size = arrays.number(value, input, input.dtype), input.shape[dim] if input.ndim else 1
     write = kernel.combine_ready("put", input, dim, index, number)
@@ -347,8 +347,8 @@ def _(input, dim, index, value):
 
 
 for _op, _how in ((_scatter, "put"), (_scatter_add, "sum")):
-    _op.prepared(_prepare(_how))
-    _op.prepared_write(_prepare_write(_how))
+    _op.work(_prepare(_how))
+    _op.work_in_place(_prepare_write(_how))
 
 for _op in (_scatter, _scatter_value, _scatter_add, _scatter_reduce):
     _op.writes(_all_or_nothing(_op.write))
@@ -419,7 +419,7 @@ def _of_extremum(grad, input, dim, index, src, reduce, include_self, result):
 _GRADIENTS = {"sum": _of_sum, "mean": _of_mean, "prod": _of_product, "amax": _of_extremum, "amin": _of_extremum}
 
 
-@choice(inplace=True, settled=True)
+@choice(inplace=True)
 def scatter_reduce(input, dim, index, src, reduce, *, include_self=True):
     """`input` combined with src at the places along `dim` that the index names: by "sum", "prod", "mean", "amax" or "amin".
 

@@ -98,7 +98,7 @@ _take.derivative(input=lambda grad, input_shape, index: _put.call_inplace(grad.n
 _take.meta(lambda input, index: (index.shape, input.dtype))
 
 
-@_take.prepared
+@_take.work
 def _(input, index):
     small = 0 < index.size <= gather.MANY and input.size and input.flags.c_contiguous
 
@@ -111,7 +111,7 @@ def _(input, index):
     return run if small else None
 
 
-@composite(out="apart", settled=True)
+@composite(out="apart")
 def take(input, index):
     """Elements counted through the whole input in row-major order, in the shape of the index. Negative indices count from the end.
 

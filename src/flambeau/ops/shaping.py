@@ -139,7 +139,7 @@ def chunk(input, chunks, dim=0):
 def _unsafe(name: str, cut) -> None:
     doc = f"`{name}`, the pieces being no views as far as history goes: each may be written to, if its input is not used."
 
-    @composite(name=f"unsafe_{name}", doc=doc)
+    @composite(name=f"unsafe_{name}", doc=doc, planned=False)
     def pieces(input, *args, **kwargs):
         found = cut(input, *args, **kwargs)
         for piece in found:
@@ -212,7 +212,7 @@ for _least in (1, 2, 3):
 # -- repeating -------------------------------------------------------------------------------------------------------
 
 
-@composite(public=False, settled=True)
+@composite(public=False)
 def repeat(input, *repeats, **named):
     """`input` repeated along every dimension, copied. New dimensions come first."""
     times = listed("repeat", "repeats", repeats, named)
@@ -237,7 +237,7 @@ def _pairs(times, shape) -> tuple[int, ...]:
     return tuple([n for pair in zip(times, shape, strict=True) for n in pair])
 
 
-@_repeat.prepared
+@_repeat.work
 def _(input, times):
     own = (1,) * (len(times) - input.ndim) + input.shape
     shape, pairs = tuple([n * s for n, s in zip(times, own, strict=True)]), _pairs(times, own)
@@ -272,14 +272,14 @@ def _(input, times):
     return [n * s for n, s in zip(times, shape, strict=True)], input.dtype
 
 
-@composite(settled=True)
+@composite
 def tile(input, *dims, **named):
     """`input` repeated, NumPy's way: missing counts are 1."""
     times = listed("tile", "dims", dims, named)
     return input.repeat((1,) * (input.dim() - len(times)) + times)
 
 
-@composite(settled=True)
+@composite
 def roll(input, shifts, dims=None):
     """Elements moved along dimensions, those that fall off the end coming back at the start."""
     shifts = sizes_of((shifts,))
@@ -313,7 +313,7 @@ def _roll(input, shifts, dims):
     return input
 
 
-@_roll.prepared
+@_roll.work
 def _(input, shifts, dims):
     if len(dims) != 1 or not 0 < input.size < arrays.MANY or not input.flags.c_contiguous:
         return None
@@ -342,7 +342,7 @@ def _flip(input, dims):
     return out
 
 
-@_flip.prepared
+@_flip.work
 def _(input, dims):
     if not input.size or not input.flags.c_contiguous or 1 in input.shape or not input.ndim:  # sizes of 1 have their own say in strides
         return None
@@ -362,7 +362,7 @@ _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
 _flip.meta(specs.like)
 
 
-@composite(settled=True)
+@composite
 def flip(input, *dims, **named):
     """Dimensions reversed, as a copy."""
     if not dims and not named:

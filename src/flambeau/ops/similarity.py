@@ -11,7 +11,7 @@ from flambeau.ops.promotion import promoted
 from flambeau.ops.views import whole
 
 
-@composite(method=False, aliases=("nn.functional.cosine_similarity",), settled=True, autocast="cuda float32")
+@composite(method=False, aliases=("nn.functional.cosine_similarity",), autocast="cuda float32")
 def cosine_similarity(x1, x2, dim=1, eps=1e-08):
     """x1 · x2 / (|x1| |x2|) along `dim`; a norm below eps counts as eps. Shapes broadcast, and lose `dim`."""
     common = promoted(x1, x2)

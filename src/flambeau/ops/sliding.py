@@ -104,7 +104,7 @@ def _options(name, kernel_size, dilation, padding, stride):
     return tuple(_pair(name, *option) for option in given)
 
 
-@composite(name="nn.functional.unfold", method=False, settled=True)
+@composite(name="nn.functional.unfold", method=False)
 def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     """Every window of an image as a column. (N, C, H, W) or (C, H, W) -> (N, C * kernel elements, number of windows)."""
     options = _options("unfold", kernel_size, dilation, padding, stride)

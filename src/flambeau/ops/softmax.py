@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from flambeau import errors
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import peak, total
 from flambeau.ops.declare import composite
@@ -34,18 +33,11 @@ def _guessed(name: str, input, dim, stacklevel: int) -> int:
 
 def implicit_dim(name: str, ndim: int, stacklevel: int) -> int:
     """The same by the number of dimensions, with a warning."""
-    warnings.warn(
-        f"Implicit dimension choice for {name} is deprecated: say dim=",
-        stacklevel=stacklevel + 2,
-    )
+    errors.warn(f"Implicit dimension choice for {name} is deprecated: say dim=")
     return 0 if ndim in (0, 1, 3) else 1
 
 
-def _names_dim(input, dim=None, *options, **named) -> bool:
-    return dim is not None  # else there is something to warn of
-
-
-@composite(name="nn.functional.softmax", method=False, settled=_names_dim, autocast="cuda float32 unless dtype")
+@composite(name="nn.functional.softmax", method=False, autocast="cuda float32 unless dtype")
 def functional_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """exp(x_i) / sum_j exp(x_j) along `dim`. Same shape."""
     return softmax(input, _guessed("softmax", input, dim, _stacklevel), dtype)
@@ -57,7 +49,7 @@ def functional_softmin(input, dim=None, _stacklevel=3, dtype=None):
     return softmax(-input, _guessed("softmin", input, dim, _stacklevel), dtype)
 
 
-@composite(name="nn.functional.log_softmax", method=False, settled=_names_dim, autocast="cuda float32 unless dtype")
+@composite(name="nn.functional.log_softmax", method=False, autocast="cuda float32 unless dtype")
 def functional_log_softmax(input, dim=None, _stacklevel=3, dtype=None):
     """x_i - log(sum_j exp(x_j)) along `dim`. Same shape."""
     return log_softmax(input, _guessed("log_softmax", input, dim, _stacklevel), dtype)
@@ -70,7 +62,7 @@ def gumbel_softmax(logits, tau=1, hard=False, eps=1e-10, dim=-1):
     hard: a one where the sample is largest and zeros elsewhere, with the derivative of the soft sample (Jang et al. 2017).
     """
     if eps != 1e-10:
-        warnings.warn("gumbel_softmax: `eps` is deprecated, and ignored.", stacklevel=3)
+        errors.warn("gumbel_softmax: `eps` is deprecated, and ignored.")
     noise = -logits.new_empty(logits.shape).exponential_().log()
     soft = ((logits + noise) / tau).softmax(dim)
     if not hard:

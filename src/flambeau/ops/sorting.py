@@ -27,7 +27,7 @@ def _sort(input, dim, descending):
     return values.reshape(input.shape), indices.reshape(input.shape)
 
 
-@_sort.prepared
+@_sort.work
 def _(input, dim, descending):
     at = layout.wrap_dim(dim, input.ndim)
     return sorting.ready("sort", input, input.shape[at], at, bool(descending)) if input.ndim else None
@@ -43,19 +43,19 @@ def _(input, dim, descending):
     return [(shape, dtype, strides), (shape, dtypes.int64.numpy, strides)]
 
 
-@composite(out="same whole", settled=True)
+@composite(out="same whole")
 def sort(input, dim=-1, descending=False, *, stable=False):
     """(values, indices) in order along `dim`. The sort is stable whether or not that was asked for."""
     return _sort(input, whole(dim), descending)
 
 
-@composite(settled=True)
+@composite
 def argsort(input, dim=-1, descending=False, *, stable=False):
     """The indices that sort `input` along `dim`."""
     return _sort(input, whole(dim), descending).indices
 
 
-@composite(out="same", settled=True)
+@composite(out="same")
 def msort(input):
     """The values in order along the first dimension."""
     return _sort(input, 0, False).values
@@ -77,7 +77,7 @@ def topk(input, k, dim=-1, largest=True, sorted=True):
     return (values, indices) if input.ndim else (values.reshape(()), indices.reshape(()))
 
 
-topk.prepared(lambda input, k, dim, largest, sorted: sorting.ready("topk", input, k, layout.wrap_dim(dim, input.ndim), bool(largest)))
+topk.work(lambda input, k, dim, largest, sorted: sorting.ready("topk", input, k, layout.wrap_dim(dim, input.ndim), bool(largest)))
 topk.derivative(input=lambda grad, indices, dim, input_shape: scattered(grad, indices, dim, input_shape))
 
 

@@ -5,10 +5,9 @@ signal (B, L)  ->  frames (B, T, n_fft), hop_length apart  ->  spectra (B, T, F)
 
 from __future__ import annotations
 
-import warnings
 from math import sqrt
 
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.ops import fft
 from flambeau.ops.declare import OPS, composite
 from flambeau.ops.views import _unfold_backward, whole
@@ -74,7 +73,7 @@ def _lengths(name: str, n_fft, hop_length, win_length, window) -> tuple[int, int
         raise RuntimeError(f"{name}: expected a 1D window tensor of size win_length={win_length}, but got size {list(window.shape)}")
     if window is None:
         leak = f"A rectangular window will be applied by {name}, which leaks. Try window=torch.hann_window(win_length), for stft and istft"
-        warnings.warn(f"A window was not provided. {leak}", stacklevel=4)
+        errors.warn(f"A window was not provided. {leak}")
     return n_fft, hop_length, win_length
 
 
@@ -143,7 +142,7 @@ def istft(
     signal = signal / weight
     if end > total:
         done = "the result is padded with zeros at its end, where no frame of this center and hop_length reaches."
-        warnings.warn(f"The length of signal is shorter than the length parameter. {done}", stacklevel=3)
+        errors.warn(f"The length of signal is shorter than the length parameter. {done}")
         signal = _continued(signal, 0, end - total, "constant")
     return signal.squeeze(0) if input.dim() == 2 else signal
 

@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-import warnings
-
-from flambeau import dtypes
+from flambeau import dtypes, errors
 from flambeau.kernels.reductions.reduce import count, variance, variance_ready
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays, one_of
 from flambeau.ops.reductions import conj, dims_of, reduced_shape, spread, unreduced
-
-
-def _has_variance(input, *options, correction=None, **named) -> bool:
-    return correction is None and 0 not in input.shape and 1 not in input.shape  # else there may be something to warn of
 
 
 def _declared(name: str, root: bool, both: bool, meaning: str):
@@ -26,7 +20,7 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
         found = variance(input, dims, keepdim, correction, root=root)
         return found if both else found[0]
 
-    @moments.prepared
+    @moments.work
     def _(input, dims, correction, keepdim):
         found = variance_ready(input, dims, keepdim, correction, root)
         return found if both or found is None else one_of(found, 0)
@@ -38,7 +32,7 @@ def _declared(name: str, root: bool, both: bool, meaning: str):
 
     moments.meta(shapes)
 
-    @composite(name=name, out=not both, method=not both, settled=_has_variance, doc=f"{meaning} of all elements, or over dimensions.")
+    @composite(name=name, out=not both, method=not both, doc=f"{meaning} of all elements, or over dimensions.")
     def public(input, dim=None, unbiased=None, keepdim=False, *, correction=None):
         return moments(input, *_arguments(name, input, dim, unbiased, keepdim, correction))
 
@@ -100,7 +94,7 @@ def _arguments(name: str, input, dim, unbiased, keepdim, correction):
     dims = dims_of(dim, input.dim())
     if count(tuple(input.shape), dims) - correction <= 0 and input.numel():
         words = f"{count(tuple(input.shape), dims)} elements go into each result, correction is {correction}"
-        warnings.warn(f"{name}(): degrees of freedom is <= 0. {words}", stacklevel=5)
+        errors.warn(f"{name}(): degrees of freedom is <= 0. {words}")
     return dims, correction, keepdim
 
 
@@ -130,7 +124,7 @@ def cov(input, *, correction=1, fweights=None, aweights=None):
         mean = (x * weights).sum(1) / total
         divisor = total - correction * (1 if aweights is None else (weights * aweights).sum() / total)
     if divisor <= 0 if weights is None else anywhere(divisor <= 0):
-        warnings.warn("cov(): degrees of freedom is <= 0, as correction is not less than the number of observations.", stacklevel=3)
+        errors.warn("cov(): degrees of freedom is <= 0, as correction is not less than the number of observations.")
         divisor = 0 if weights is None else divisor.clamp(min=0)
     off = x - mean.unsqueeze(1)
     weighted = off if weights is None else off * weights

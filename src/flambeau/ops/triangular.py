@@ -33,7 +33,7 @@ def _triangle(name: str, side: str, outside) -> None:
             clear(found, diagonal)
         return found
 
-    triangle.prepared(lambda input, diagonal: triangles.ready(input, side == "lower", within(input, diagonal)))
+    triangle.work(lambda input, diagonal: triangles.ready(input, side == "lower", within(input, diagonal)))
 
     @triangle.writes
     def clear(input, diagonal=0):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, errors, modes
+from flambeau import changes, devices, dtypes, errors, modes
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native.native import maker
@@ -156,6 +156,8 @@ class Tensor(Methods):
     def storage_offset(self) -> int:
         """Where in its storage the first element lies, in elements."""
         s = self._storage
+        if modes.watching:
+            changes.each_time()  # the storage is no part of what a call looks like
         return 0 if s is None else (arrays.data_pointer(self._array) - arrays.data_pointer(s.array)) // self._array.itemsize
 
     def dim(self) -> int:
@@ -257,6 +259,8 @@ class Tensor(Methods):
         """Note an in-place write."""
         storage = self._storage or self._shared_storage()
         storage.version += 1
+        if modes.watching:
+            changes.each_time()
         if not modes.paused or modes.state.grad:  # a derivative may ask for what was there before, and will have to say who overwrote it
             storage.changed_at = errors.place()
 

@@ -36,6 +36,9 @@ _ours: dict[int, Any] = {}
 _theirs: dict[int, Any] = {}
 MODES = {"dropout": 2, "dropout1d": 2, "dropout2d": 2, "dropout3d": 2, "alpha_dropout": 2, "batch_norm": 5}  # where `training` is passed
 SLOW = 150_000  # ns
+WHOLE = frozenset(
+    "sum mean clone contiguous amax amin max min cross_entropy nll_loss".split()
+)  # composites that come down to one operation
 WIDTH = 6  # entries of a note
 _whole: dict[Any, bool] = {}  # function of an operation -> whether it has no parts worth showing
 watchers: list[Callable[[], Callable[[], None]]] = []  # others with something to note, such as modules: start() -> stop()
@@ -200,11 +203,11 @@ class Recorder(stack.Interpreter):
 
     @staticmethod
     def is_whole(function: Any) -> bool:
-        """Whether an operation has no parts worth showing: it is computed at once, or usually is, or is a view."""
+        """Whether an operation has no parts worth showing: it is computed at once, comes down to one that is, or is a view."""
         known, op = _whole.get(function), function.op
         if known is None:
             composite = op.kind == "composite" and op.short != "sum_to_size"
-            known = _whole[function] = not composite or (op.short != "matmul" and (op.shortcut is not None or op.as_view))
+            known = _whole[function] = not composite or op.short in WHOLE or op.as_view
         return known
 
     def operation(self, function, start: int, end: int, line, args: tuple, kwargs: dict, result, device=None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from flambeau import devices
 from flambeau.dispatch.leaves import Leaf, sorted_arguments
-from flambeau.eager import array_ops, pointwise, settled
+from flambeau.eager import array_ops, pointwise
 from flambeau.eager.arguments import tensors_in
 from flambeau.interpreters import stack
 from flambeau.kernels import arrays
@@ -176,7 +176,7 @@ def recorded(leaf: Leaf, known: Any) -> Any:
         return result
     by_name = dict(zip(op.arguments.parameters, leaf.values, strict=True))
     values = tuple((array_ops.promote(op, by_name) if op.promote else by_name).values())
-    return settled.finish(op, known, values, (), None, any(t.requires_grad for t in tensors_in(values)))
+    return array_ops.finish(op, known, values, any(t.requires_grad for t in tensors_in(values)))
 
 
 def handle(op: Any, args: tuple) -> OpOverload:

@@ -68,11 +68,6 @@ def maker(cls: type, given: tuple[str, ...], **values: Any) -> Callable:
     return make
 
 
-def recorder(*plan: Any) -> Callable:
-    """A function that makes the node of a result in one call: see eager/record.py."""
-    return not_compiled if lib is None else lib.recorder(*plan)
-
-
 def kernels() -> dict[str, set[str]]:
     """The compiled pointwise kernels, and the dtypes each has a loop for. (Other loops have a dot in their name.)"""
     found: dict[str, set[str]] = {}

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from flambeau import changes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.native import native
@@ -55,6 +56,7 @@ def allow(ways: Iterable[str]) -> None:
     """From now on attention may run by these ways only."""
     global allowed
     allowed = WAYS.intersection(ways)
+    changes.announce()
 
 
 def check_allowed(*names: str) -> None:

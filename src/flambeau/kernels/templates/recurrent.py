@@ -34,28 +34,29 @@ def compiled(cell: str, gates: Array, hidden: int) -> bool:
     return (on_cpu or on_gpu) and gates.dtype.char in "fd" and gates.size > 0 and hidden > 0
 
 
-def network(cell: str, input, hx, params, biased, layers, dropout, train, bidirectional, batch_first=None):
-    """(outputs (T, N, H) or, with batch_first, (N, T, H), last h, the lstm's last c) of whole sequences through all layers, with nothing kept for backward.
-
-    NotImplemented for anything but plain arrays that fit each other: the long way knows more, and says what is wrong.
-    """
-    ways, states = 2 if bidirectional else 1, hx if type(hx) is list else [hx]
+def fits(cell: str, input, states: list, params: list, biased, layers, ways: int) -> bool:
+    """Whether `network` can do it: plain arrays that fit each other. The long way knows more, and says what is wrong."""
     each = 4 if biased else 2
+    arrays_of = [input, *states, *params]
     if (
-        type(input) is not np.ndarray or input.ndim != 3 or type(params) is not list or len(params) != layers * ways * each
-        or (dropout and train and layers > 1) or len(states) != 1 + (cell == "lstm") or batch_first is None
-        or any([type(x) is not np.ndarray or x.dtype != input.dtype for x in states + params])
-    ):  # fmt: skip
-        return NotImplemented
+        len(params) != layers * ways * each
+        or any([type(x) is not np.ndarray or x.dtype != input.dtype for x in arrays_of])
+        or input.ndim != 3
+    ):
+        return False
+    hidden, wide = params[1].shape[-1], GATES[cell] * params[1].shape[-1]
+    for i, x in enumerate(params):
+        across = input.shape[2] if i < ways * each else ways * hidden
+        if x.shape != ((wide, across) if i % each == 0 else (wide, hidden) if i % each == 1 else (wide,)):
+            return False
+    return compiled(cell, input, hidden) and all([x.ndim == 3 and x.shape[0] == layers * ways and x.shape[2] == hidden for x in states])
+
+
+def network(cell: str, input, states: list, params: list, biased, layers, ways: int, batch_first: bool):
+    """(outputs (T, N, H) or, with batch_first, (N, T, H), last h, the lstm's last c) of whole sequences through all layers, with nothing kept for backward."""
+    each = 4 if biased else 2
     rows, hidden = arrays.contiguous(input.swapaxes(0, 1) if batch_first else input), params[1].shape[-1]
     steps, samples, features = rows.shape
-    if not compiled(cell, input, hidden) or any([x.shape != (layers * ways, samples, hidden) for x in states]):
-        return NotImplemented
-    wide = GATES[cell] * hidden
-    for i, x in enumerate(params):
-        across = features if i < ways * each else ways * hidden
-        if x.shape != ((wide, across) if i % each == 0 else (wide, hidden) if i % each == 1 else (wide,)):
-            return NotImplemented
     sizes, x = (samples,) * steps, rows.reshape(steps * samples, features)
     ends = [native.empty(s.shape, s.dtype) for s in states]
     for layer in range(layers):

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import determinism, devices, dtypes, errors, literals, modes
-from flambeau.eager import inplace
+from flambeau import changes, determinism, devices, dtypes, errors, literals, modes
+from flambeau.eager import inplace, plans
 from flambeau.interpreters import calls
 from flambeau.kernels import arrays
 from flambeau.kernels import layout as geometry
@@ -49,8 +49,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
     unwritten = name.removeprefix("new_").startswith("empty")
     draws = "generator" in known
 
-    @functools.wraps(function)
-    def front(*args, **kwargs):
+    def general(*args, **kwargs):
         if kwargs and not known.issuperset(kwargs):
             raise TypeError(f"{name}() got an unexpected keyword argument {next(k for k in kwargs if k not in known)!r}")
         if modes.special or (args and type(args[0]) not in _ORDINARY):
@@ -65,6 +64,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
         try:
             result = function(*args, **kwargs)
             if unwritten and determinism.fills_memory():
+                changes.each_time()
                 arrays.fill(result._array, determinism.unlikely(result.dtype))
             return result
         except MemoryError as problem:  # programs that try a smaller batch next catch RuntimeError
@@ -80,6 +80,7 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
                 raise RuntimeError(f"{name}(): invalid size, possible overflow: {problem}") from None
             raise
 
+    front = functools.wraps(function)(plans.front(plans.Factory(name, function), general))
     front.__signature__ = signature
     front.__module__, front.event = "torch", name
     front.asks = front if name.endswith("_like") else None
@@ -151,7 +152,17 @@ def made(
         _write_to(name, out, make, dtype, device)
         return out.requires_grad_() if requires_grad else out
     where = home if device is None and home is not None else device_of(device)
-    return finish(make(dtype or default or dtypes.get_default_dtype(), where), requires_grad, laid_out)
+    dtype = dtype or default or dtypes.get_default_dtype()
+    result = finish(make(dtype, where), requires_grad, laid_out)
+    if modes.watching:
+        _note(name, functools.partial(make, dtype, where), result, device is not None or home is not None)
+    return result
+
+
+def _note(name: str, make: Callable, result: Tensor, placed: bool) -> None:
+    """Tell whoever watches how a tensor was made; unless it depends on a setting where, or it is a leaf."""
+    known = (placed or not devices.asked()) and (result.is_cpu or arrays.on_only_gpu(result._array)) and not result._needs
+    plans.note_made(name, make, result) if known else plans.note()
 
 
 def _write_to(name: str, out: Tensor, make: Callable, dtype: dtypes.dtype | None, device: Any) -> None:
@@ -232,7 +243,12 @@ def tensor(data: Any, *, dtype=None, device=None, requires_grad: bool = False, p
     if type(data) not in _ORDINARY and (lent := _lent(data, dtype)) is not None:
         shares = hasattr(data, "_untyped_storage")  # even here: a tensor of a storage is a window on it
         return lent.to(device_of(device), dtype, copy=not shares).requires_grad_(requires_grad)
-    return finish(arrays.to_device(literals.literal(data, dtype), device_of(device)), requires_grad)
+    where, array = device_of(device), literals.literal(data, dtype)
+    result = finish(arrays.to_device(array, where), requires_grad)
+    if modes.watching and type(data) is not np.ndarray:
+        kept = array.copy()
+        _note("tensor", lambda: arrays.to_device(kept.copy(), where), result, device is not None)
+    return result
 
 
 def from_array(array: np.ndarray) -> Tensor:
@@ -404,8 +420,6 @@ def _constant(name: str, value: int) -> tuple[Callable, Callable, Callable]:
 
     def create(*size, out=None, **options):
         shape = shape_of(name, size)
-        if out is None and not options:  # the everyday call, a quarter faster without the detour
-            return finish(filled(shape, dtypes.get_default_dtype(), device_of(None), value))
         return made(name, lambda d, where: filled(shape, d, where, value), out, **options)
 
     return (
@@ -530,9 +544,17 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
     shape = own.shape
     usual = not options and memory_format is formats.preserve_format and type(own) is np.ndarray and own.flags.c_contiguous
     if usual and own.size and 1 not in shape:  # the everyday call, without detours; sizes of 1 would have their own say in the strides
-        array = arrays.empty(shape, own.dtype, devices.cpu)
-        write(array)
-        return finish(array)
+
+        def fresh():
+            array = arrays.empty(shape, own_dtype, devices.cpu)
+            write(array)
+            return array
+
+        own_dtype = own.dtype
+        result = finish(fresh())
+        if modes.watching:
+            plans.note_made(name, fresh, result)
+        return result
     strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(own))
 
     def make(dtype: dtypes.dtype, where: devices.device):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import dtypes, modes
+from flambeau import changes, dtypes, modes
 from flambeau.kernels import arrays
 from flambeau.kernels.meta import MetaArray
 from flambeau.tensor.arguments import device_of
@@ -39,6 +39,8 @@ def _type_name(value: Any) -> str:
 
 def numpy(self: Tensor, *, force: bool = False) -> np.ndarray:
     """A NumPy array over the same memory; `force=True` detaches and copies from the GPU first where that is needed."""
+    if modes.watching:
+        changes.each_time()
     if force:
         self = self.detach().cpu().resolve_conj().resolve_neg()
     array = self._array

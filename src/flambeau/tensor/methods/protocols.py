@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flambeau import devices, dtypes, errors, modes
+from flambeau import changes, devices, dtypes, errors, modes
 from flambeau.interpreters import calls
 from flambeau.kernels import arrays
 from flambeau.tensor.tensor import PLAIN, Tensor
@@ -25,6 +25,8 @@ item.event = "item"  # type: ignore[attr-defined]
 
 def _item(self: Tensor) -> Any:
     array = self._array
+    if modes.watching:
+        changes.each_time()  # what comes next may depend on the value
     if self.is_meta:
         raise RuntimeError("item() cannot be called on meta tensors: they have a shape but no data")
     if array.size != 1:
@@ -41,6 +43,8 @@ def tolist(self: Tensor) -> Any:
 def host_array(self: Tensor) -> np.ndarray:
     """The elements in main memory: the tensor's own array if it is there."""
     array = self._array
+    if modes.watching:
+        changes.each_time()
     if type(array) is np.ndarray:
         return array
     if self.is_meta:

@@ -39,13 +39,13 @@ bool fl_overlap(PyArrayObject *a, PyArrayObject *b);
 /* What Python calls: module.c has the list. */
 typedef PyObject *fl_function(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 fl_function fl_empty, fl_strided_view, fl_gemm_into, fl_matmul, fl_linear, fl_fold_all, fl_crc32, fl_read_summed, fl_copy_summed, fl_poll;
-PyObject *fl_fold_into(PyObject *module, PyObject *args), *fl_maker(PyObject *module, PyObject *args), *fl_recorder(PyObject *module, PyObject *args),
-    *fl_draw(PyObject *module, PyObject *args), *fl_reject(PyObject *module, PyObject *args), *fl_looker(PyObject *module, PyObject *args),
-    *fl_writer(PyObject *module, PyObject *args);
+PyObject *fl_fold_into(PyObject *module, PyObject *args), *fl_maker(PyObject *module, PyObject *args), *fl_furnish(PyObject *module, PyObject *args),
+    *fl_draw(PyObject *module, PyObject *args), *fl_reject(PyObject *module, PyObject *args), *fl_forget_plans(PyObject *module, PyObject *unused),
+    *fl_set_elsewhere(PyObject *module, PyObject *type);
 void fl_draw32(void *words, uint32_t *out, int64_t n); /* the next n words of a Generator */
 PyObject *fl_load(PyObject *module, PyObject *path);
 const fl_table *fl_table_of(PyObject *capsule); /* of what fl_load gave; NULL with an exception for anything else */
-extern PyTypeObject fl_kernel_type;
+extern PyTypeObject fl_kernel_type, fl_plan_type, fl_plans_type, fl_front_type;
 
 Py_ssize_t fl_slot_offset(PyTypeObject *type, PyObject *name); /* where in an object of this type the slot lies; -1 with an exception if there is none */
 PyObject *fl_closure(PyMethodDef *definition, void *state); /* a builtin function that is called with `state`, which lives as long as the program */

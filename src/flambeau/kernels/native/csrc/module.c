@@ -121,20 +121,27 @@ static PyMethodDef methods[] = {
     FAST("read_summed", fl_read_summed, "read_summed(descriptor, place, buffer, crc) -> (bytes read, crc): fills the buffer from a file, and sums it."),
     FAST("copy_summed", fl_copy_summed, "copy_summed(mapped, place, buffer) -> crc: fills the buffer from a mapped file, and sums it; None if it cannot."),
     {"maker", fl_maker, METH_VARARGS, "maker(class, slots, n, values): a function of n values, for the first n slots of a new object."},
-    {"recorder", fl_recorder, METH_VARARGS, "recorder(make, plans, next, store, classes, slots): a function of a result and its operands, see eager/record.py."},
-    {"looker", fl_looker, METH_VARARGS, "looker(Tensor, Size, dtype, plain, elsewhere, slots): a function that puts a call into a few words, see eager/looks.py."},
-    {"writer", fl_writer, METH_VARARGS, "writer(Tensor, plain, slots): a function that says what a loop is given to write over a tensor, see eager/looks.py."},
+    {"furnish", fl_furnish, METH_VARARGS, "furnish(classes, plain, functions, modes, state, slots): what fronts and plans know of tensors and nodes, see eager/plans.py."},
+    {"forget_plans", fl_forget_plans, METH_NOARGS, "forget_plans(): a setting has changed of which plans depend."},
+    {"set_elsewhere", fl_set_elsewhere, METH_O, "set_elsewhere(type): the type of arrays on the only GPU there is; None if there is none, or several."},
     {"draw", fl_draw, METH_VARARGS, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."},
     {"reject", fl_reject, METH_VARARGS, "reject(words, sampler, operands, out, waiting): fill out with Poisson (0), binomial (1) or gamma (2) numbers."},
     FAST("poll", fl_poll, "poll(test, stop, seconds, eager, any, *requests) -> whether all (or any) of MPI's requests are done; ends early if *stop."),
     {NULL, NULL, 0, NULL},
 };
 
+static int add_types(PyObject *module) {
+    PyTypeObject *types[] = {&fl_kernel_type, &fl_plan_type, &fl_plans_type, &fl_front_type};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (PyModule_AddType(module, types[i]) < 0) return -1;
+    return 0;
+}
+
 PyMODINIT_FUNC PyInit__native(void) {
     static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "flambeau.kernels._native", NULL, -1, methods};
     import_array1(NULL);
     choose_tables();
     PyObject *module = PyModule_Create(&definition);
-    if (module && (collect_dtypes() < 0 || PyModule_AddType(module, &fl_kernel_type) < 0)) Py_CLEAR(module);
+    if (module && (collect_dtypes() < 0 || add_types(module) < 0)) Py_CLEAR(module);
     return module;
 }
