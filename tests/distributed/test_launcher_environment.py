@@ -136,5 +136,9 @@ def test_a_program_under_mpiexec_is_a_rank_of_it(tmp_path):
     mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     if not os.path.exists(mpiexec):
         pytest.skip("there is no mpiexec beside this Python: pip install mpich")
-    program = "import os, torch; print(os.environ['PMI_RANK'], os.environ['PMI_SIZE'], 'flambeau' in torch.__file__)"
+    # In one piece: what two ranks of mpiexec write in several may mix.
+    program = """
+        import os, torch
+        os.write(1, f"{os.environ['PMI_RANK']} {os.environ['PMI_SIZE']} {'flambeau' in torch.__file__}\\n".encode())
+    """
     assert well(launch(folder=tmp_path, program=program, prefix=(mpiexec, "-n", "2"))) == ["0 2 True", "1 2 True"]
