@@ -30,8 +30,8 @@ from flambeau.tensor.node import AccumulateGrad
 
 state = modes.state
 _add_into = _add.kernel.launch_into
-_adding = threading.Lock()  # two threads may run backward into the same leaves
-forks.renewed(sys.modules[__name__], "_adding", threading.Lock)
+_adding = threading.RLock()  # two threads may run backward into the same leaves, and who looks at the sum may, too
+forks.renewed(sys.modules[__name__], "_adding", threading.RLock)
 
 
 def accumulate(leaf: Tensor, grad: Tensor) -> None:
@@ -122,7 +122,7 @@ def add_to_grad(leaf: Tensor, grad: Tensor) -> None:
                 storage.version += 1
         elif getrefcount(grad) <= ALONE[0] and getrefcount(grad._array) <= ALONE[1] + _is_stored(grad) and _is_fresh(grad, leaf._array):
             leaf._grad = grad if type(grad) is Tensor and not grad._needs and grad._base is None else wrap(grad._array)
-        elif type(grad) in DISPATCHED:
+        elif type(grad) in DISPATCHED or (modes.special and by_operations()):
             leaf._grad = _of_wrapper(grad, leaf)
         else:
             leaf._grad = grad.clone() if _is_sparse(grad) else wrap(copied(grad._array, leaf._array))
@@ -134,7 +134,7 @@ def plus(have: Tensor, grad: Tensor) -> Tensor:
 
 
 def _of_wrapper(grad: Tensor, leaf: Tensor) -> Tensor:
-    """A gradient whose class carries operations out: in the memory order of the leaf, and nobody else's."""
+    """A gradient that is looked at, or whose class carries operations out: in the memory order of the leaf, and nobody else's."""
     if grad.stride() == leaf.stride() and getrefcount(grad) <= ALONE[0] + 1:
         return grad.detach()
     return grad.clone(memory_format=contiguous_format) if leaf.is_contiguous() else grad.clone()

@@ -63,7 +63,7 @@ def ask(function: Callable, relevant: Iterable, args: tuple, kwargs: dict) -> An
     """What the arguments' classes make of a call."""
     itself, function = function, getattr(function, "shown", function)
     types, candidates = overloaded(relevant)
-    for asked in () if state.function_disabled else candidates:
+    for asked in candidates:
         if sees_building_blocks(asked):
             result = asked.__torch_function__(itself, types, args, kwargs)
         else:
@@ -152,6 +152,8 @@ def overloaded(relevant: Iterable) -> tuple[tuple[type, ...], list]:
     """The overriding types and one argument of each, a subclass before the class it derives from."""
     found: list = []
     types: list[type] = []
+    if state.function_disabled:
+        return (), []
     for value in relevant:
         for item in value if isinstance(value, (list, tuple)) else (value,):
             kind = type(item)

@@ -84,7 +84,7 @@ def _with_classes(stack: tuple[Interpreter, ...], values: tuple, named: bool = T
     asked = not named or (modes.special and passed())
     if asked or (modes.special and state.modes_disabled):
         stack = tuple([i for i in stack if i.level != FUNCTION])
-    candidates = () if asked or (modes.special and state.function_disabled) else overloaded(values)[1]
+    candidates = () if asked else overloaded(values)[1]
     if candidates:
         stack = _inserted(stack, BUILDING_BLOCKS if all(map(sees_building_blocks, candidates)) else CLASSES)
     return _inserted(stack, DISPATCHING) if dispatched(values) else stack

@@ -4,6 +4,7 @@ The front of every operation asks one question, `modes.special`. If it is not ze
 the stack: the first interpreter is given the call and `next`, which is the call of the rest. At the end the operation itself runs.
 
     function modes        above everything, the innermost first; then the arguments' classes with a `__torch_function__`
+    KERNEL                kernels of a program's own for PyTorch's operators
     PROFILE               the profiler
     ANOMALY               looks at results
     AUTOCAST              casts operands
@@ -26,7 +27,7 @@ from typing import Any
 from flambeau import modes
 
 state = modes.state
-FUNCTION, PROFILE, ANOMALY, AUTOCAST, OPERATION, TRANSFORM, CHECKPOINT, DISPATCH = range(8)
+FUNCTION, KERNEL, PROFILE, ANOMALY, AUTOCAST, OPERATION, TRANSFORM, CHECKPOINT, DISPATCH = range(9)
 
 
 class Interpreter:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flambeau import modes
-from flambeau.interpreters.stack import Interpreter, left_out, push
+from flambeau.interpreters.stack import KERNEL, Interpreter, left_out, push
 from flambeau.operators import overloads
 from flambeau.operators.overloads import OpOverload
 from flambeau.tracing import names
@@ -33,9 +33,9 @@ running = Running()
 
 
 class Overriding(Interpreter):
-    """Stands below all function modes. What it calls is asked about by those above alone."""
+    """Stands below all function modes. What it calls is asked about by those below alone."""
 
-    by_operations = False
+    level, by_operations = KERNEL, False
 
     def handle(self, function: Callable, args: tuple, kwargs: dict[str, Any], next: Callable) -> Any:
         """Run a kernel of the program's, where there is one."""
