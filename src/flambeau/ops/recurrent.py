@@ -341,8 +341,6 @@ def _declare(cell: str, results: str, meaning: str, autocast: str = "half") -> N
         packed = hasattr(hx if cell == "lstm" else params, "_array")
         return run(cell, packed, (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first))
 
-    network.usually_unrecorded(partial(recurrent.network, cell), groups=True)
-
 
 _declare("lstm", "(output, h, c)", "an lstm; with hx = (h, c)")
 _declare("gru", "(output, h)", "a gru", "cpu state, cuda half")
