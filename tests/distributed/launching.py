@@ -20,6 +20,7 @@ OURS = ("-m", "flambeau", "run")
 REAL = ("-m", "torch.distributed.run")
 # Variables that would say that this test itself runs under a launcher.
 FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "FLAMBEAU_DIST_SECRET", "FLAMBEAU_AS_TORCH", "PYTHONPATH")
+SOURCES = str(Path(__file__).parents[2] / "src")  # what is tested, whatever else is installed
 
 
 @dataclass
@@ -30,6 +31,11 @@ class Run:
     stderr: str
     returncode: int
     seconds: float
+    ended: float  # seconds since the epoch
+
+    def since(self, mark: Path) -> float:
+        """Seconds from the moment when a worker wrote this file to the end: starting takes how long it takes on a machine with other work."""
+        return self.ended - mark.stat().st_mtime
 
     def __str__(self) -> str:
         return f"the launcher ended with {self.returncode} after {self.seconds:.1f} s\n{self.stdout}\n{self.stderr}"
@@ -52,7 +58,7 @@ class Launcher:
         script = folder / "program.py"
         script.write_text(textwrap.dedent(program))
         clean = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-        surroundings = {**clean, "OMP_NUM_THREADS": "1", MARK: self.mark, **(env or {})}
+        surroundings = {**clean, "PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1", MARK: self.mark, **(env or {})}
         self.files = [(folder / f"{self.mark[:8]}.{kind}").open("w+") for kind in ("out", "err")]
         self.began = time.monotonic()
         self.process = subprocess.Popen(
@@ -85,8 +91,8 @@ class Launcher:
             hung = True
             self.end_all()
             self.process.wait()
-        seconds = time.monotonic() - self.began
-        run = Run(*(Path(file.name).read_text() for file in self.files), self.process.returncode, seconds)
+        seconds, ended = time.monotonic() - self.began, time.time()
+        run = Run(*(Path(file.name).read_text() for file in self.files), self.process.returncode, seconds, ended)
         for file in self.files:
             file.close()
         assert not hung, f"still running after {timeout:g} s\n{run}"

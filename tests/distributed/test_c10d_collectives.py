@@ -363,6 +363,43 @@ def test_messages():
     assert [one.splitlines()[:-1] for one in ours] == [one.splitlines()[:-1] for one in theirs]
 
 
+SPARSE = """
+def rows(dtype=torch.float32):
+    "Rank 0 has rows 0, 1 and 2, rank 1 has rows 0 and 2, and row 2 twice."
+    values = torch.tensor([[1, 2], [3, 4], [5, 6]]) * (RANK + 1)
+    return torch.sparse_coo_tensor(torch.tensor([[0, 2 if RANK else 1, 2]]), values.to(dtype), (4, 2))
+
+def shown(tensor):
+    whole = tensor.coalesce()
+    print(tensor.layout, whole.dtype, whole.indices().tolist(), whole.values().tolist())
+
+for dtype in (torch.float32, torch.bfloat16, torch.int64):
+    x = rows(dtype)
+    dist.all_reduce(x)
+    shown(x)
+x = rows()
+shown(dist.all_reduce(x, async_op=True).get_future().wait()[0])
+shown(x)
+for x in (torch.zeros(3, 2).to_sparse(), torch.diag(torch.arange(3.0) * RANK).to_sparse()):
+    dist.all_reduce(x)
+    shown(x)
+try:
+    dist.all_reduce(rows(), op=dist.ReduceOp.MAX)
+except RuntimeError as problem:
+    print("only works with ReduceOp.SUM" in str(problem))
+try:
+    dist.all_reduce(torch.eye(3 + RANK).to_sparse())
+except RuntimeError:
+    print("shapes that do not fit")
+"""
+
+
+def test_sparse_tensors():
+    """Tensors most of whose elements are zero are not added up, or not as PyTorch does."""
+    ours, theirs = run_both(START + SPARSE)
+    assert ours == theirs
+
+
 def test_conjugated_and_negated_views():
     """Complex numbers that are a conjugate view arrive conjugated."""
     program = """

@@ -295,15 +295,22 @@ def case_hooks_of_the_user():
     return [*seen, *grads(m)]
 
 
-def case_sparse():
+def case_sparse(hook=None):
     torch.manual_seed(0)
     m = DDP(nn.EmbeddingBag(10, 4, mode="sum", sparse=True))
+    if hook is not None:
+        m.register_comm_hook(None, hook)
     found = []
     for step in range(3):
         m.zero_grad()
         m(torch.tensor([[step, 1, 1 + rank]])).pow(2).sum().backward()
         found += [m.module.weight.grad.is_sparse, *[round(float(x), 5) for x in m.module.weight.grad.to_dense().sum(1)]]
     return found
+
+
+def case_sparse_with_a_hook():
+    from TORCH.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    return case_sparse(allreduce_hook)
 
 
 def case_state_dict():

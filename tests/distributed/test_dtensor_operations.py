@@ -23,10 +23,11 @@ def value(shape, seed):
     return torch.randn(shape, dtype=torch.float64)
 
 def terms(x, placements):
-    "A DTensor of x that is partial where asked: every rank has something else, and it adds up."
+    "A DTensor of x that is partial where asked: every rank has something else, and it adds up, or is x on average."
     i = next(i for i, p in enumerate(placements) if p.is_partial())
     n, at = mesh.size(i), mesh.get_local_rank(i)
     share = x * 0.25 if at else x - 0.25 * (n - 1) * x
+    share = share * n if placements[i].reduce_op == "avg" else share
     return DTensor.from_local(share, mesh, placements, shape=x.shape, stride=x.stride())
 
 def placed(x, placements):
@@ -38,13 +39,30 @@ def leaves(found):
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 def ways(shape):
-    one = [Replicate(), Partial(), *[Shard(d) for d in range(len(shape))]]
+    one = [Replicate(), Partial(), Partial("avg"), *[Shard(d) for d in range(len(shape))]]
     if len(MESH) == 1:
         return [(p,) for p in one]
     return [(a, b) for a in one for b in one if not (a.is_partial() or b.is_partial())]
 
 def whole(x):
     return x.full_tensor() if isinstance(x, DTensor) else x
+
+def gradients(found, given, pulls):
+    return torch.autograd.grad(found, given, pulls, allow_unused=True, create_graph=True)
+
+def gradients_again(gots, given):
+    "The gradients of the sum of the squares of the gradients, where they depend on anything."
+    squares = [(g * g).sum() for g in gots if g is not None and g.requires_grad]
+    return torch.autograd.grad(sum(squares), given, allow_unused=True) if squares else [None] * len(given)
+
+def compare(what, wants, gots, given):
+    for w, g, x in zip(wants, gots, given):
+        if w is None or g is None:
+            nothing = [x is None or (what == "a second gradient" and not whole(x).any()) for x in (w, g)]
+            assert all(nothing), f"{what} is missing"
+            continue
+        assert isinstance(g, DTensor) and g.shape == x.shape
+        torch.testing.assert_close(whole(g).detach(), w.detach(), rtol=1e-8, atol=1e-8, msg=lambda text: f"{what}: {text}")
 
 def check(name, function, shapes, grads=True, most=40):
     plain = [value(s, i) for i, s in enumerate(shapes)]
@@ -53,7 +71,8 @@ def check(name, function, shapes, grads=True, most=40):
     wanted = [w for w in leaves(function(*plain)) if isinstance(w, torch.Tensor)]
     pull = [torch.cos(torch.arange(w.numel(), dtype=torch.float64)).reshape(w.shape) for w in wanted]
     floating = [i for i, w in enumerate(wanted) if w.is_floating_point() and w.requires_grad]
-    wants = torch.autograd.grad([wanted[i] for i in floating], plain, [pull[i] for i in floating], allow_unused=True) if floating else []
+    wants = gradients([wanted[i] for i in floating], plain, [pull[i] for i in floating]) if floating else []
+    twice = gradients_again(wants, plain)
     combos = list(itertools.product(*[ways(s) for s in shapes]))
     step = max(1, len(combos) // most)
     for combo in combos[::step]:
@@ -66,13 +85,9 @@ def check(name, function, shapes, grads=True, most=40):
                 torch.testing.assert_close(whole(f), w.detach(), rtol=1e-9, atol=1e-9)
             if floating:
                 pulls = [distribute_tensor(pull[i], mesh, [Replicate()] * mesh.ndim) for i in floating]
-                gots = torch.autograd.grad([found[i] for i in floating], given, pulls, allow_unused=True)
-                for w, g, x in zip(wants, gots, given):
-                    if w is None or g is None:
-                        assert w is None and g is None, "a gradient is missing"
-                        continue
-                    assert isinstance(g, DTensor) and g.shape == x.shape
-                    torch.testing.assert_close(whole(g), w, rtol=1e-8, atol=1e-8)
+                gots = gradients([found[i] for i in floating], given, pulls)
+                compare("a gradient", wants, gots, given)
+                compare("a second gradient", twice, gradients_again(gots, given), given)
         except Exception as problem:
             if isinstance(problem, RuntimeError) and "redistribute the tensor before" in str(problem) and "view" in str(problem):
                 continue  # moving elements is asked for, not done
@@ -118,6 +133,9 @@ for keep in (False, True):
 check("sum", lambda a: a.sum(), [(5, 3)])
 check("mean", lambda a: a.mean(), [(4, 6)])
 check("mean uneven", lambda a: a.mean(), [(5, 3)])
+check("mean of means", lambda a: a.mean(0).mean(), [(4, 6)])
+check("weighed mean", lambda a, b: (a.mean(0) * b).mean(), [(4, 6), (2, 6)])
+check("square of a mean", lambda a: (a.mean() + a.mean()).square(), [(4, 6)])
 check("mean 02", lambda a: a.mean((0, 2)), [(2, 4, 3)])
 check("max", lambda a: a.max(), [(5, 3)])
 check("max plain", lambda a: (a.max(), a.min(), a.prod(), a.norm(), (a > 0).any(), (a > 0).all(), a.count_nonzero()), [(5, 3)], grads=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
-from worlds import free_port, ok, run
+from worlds import World, free_port, ok, run
 
 TAIL = """
     def total(ranks, port, rank):
@@ -43,6 +44,39 @@ def test_a_program_that_uses_mpi4py_keeps_its_own_world():
         print(before, x.unique().tolist(), MPI.COMM_WORLD.Get_size(), MPI.COMM_WORLD.allreduce(4))
     """
     assert ok(run(program)) == ["(1, 3) [3.0] 1 4\n"] * 2
+
+
+def test_signals_stay_the_programs():
+    """MPI takes signals from a program, such as those by which Slurm and closed terminals say that the end is near."""
+    program = """
+        import os, signal
+        import flambeau.distributed as dist
+        got = []
+        for which in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+            signal.signal(which, lambda number, frame: got.append(signal.Signals(number).name))
+        dist.init_process_group("gloo")
+        dist.barrier()
+        for which in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(which)
+        print(*got)
+    """
+    assert ok(run(program)) == ["SIGHUP SIGUSR1 SIGUSR2 SIGTERM SIGINT\n"] * 2
+
+
+def test_ranks_end_with_their_terminal():
+    """A rank goes on after SIGHUP, for MPI has taken it."""
+    world = World("""
+        import time
+        import flambeau.distributed as dist
+        dist.init_process_group("gloo")
+        print("up", flush=True)
+        time.sleep(60)
+    """)
+    for number in range(2):
+        world.wait_for("up", number)
+    for number in range(2):
+        world.kill(number, signal.SIGHUP)
+    assert [rank.returncode for rank in world.finish(timeout=20)] == [-signal.SIGHUP] * 2
 
 
 def test_ranks_may_meet_others_than_before():

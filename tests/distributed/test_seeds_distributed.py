@@ -7,6 +7,7 @@ the same numbers. The texts have nccl and GPUs; here they have gloo and the CPU,
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from launching import FOREIGN, OURS, REAL
+from launching import FOREIGN, OURS, REAL, SOURCES
 from worlds import free_port
 
 TIMEOUT = 240  # seconds: PyTorch takes long to start where there is other work
@@ -336,11 +337,13 @@ def lines(program: str, command) -> list[str]:
         folder = Path(name)
         # PyTorch warns that there is nothing to pin memory for; Flambeau is asked for it all the same.
         (folder / "program.py").write_text(textwrap.dedent(program).replace("=PIN", f"={command is not as_torchrun}"))
-        clean = {name: value for name, value in os.environ.items() if name not in (*FOREIGN, "PYTHONUNBUFFERED")}  # a line is one write
-        own = {"OMP_NUM_THREADS": "1", "TMPDIR": name, "CHECKPOINT": "model.checkpoint", "PORT": str(free_port())}
+        clean = {name: value for name, value in os.environ.items() if name not in (*FOREIGN, "PYTHONUNBUFFERED")}
+        own = {"PYTHONPATH": SOURCES, "OMP_NUM_THREADS": "1", "TMPDIR": name, "CHECKPOINT": "model.checkpoint", "PORT": str(free_port())}
         done = subprocess.run(command(folder), cwd=folder, env={**clean, **own}, capture_output=True, text=True, timeout=TIMEOUT)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-        return sorted(line for line in done.stdout.splitlines() if line.startswith("said "))
+        return sorted(
+            map(str.strip, re.findall("said (?:(?!said ).)*", done.stdout))
+        )  # torchrun's workers write the end of a line by itself
 
 
 def alike(ours: list[str], theirs: list[str], tolerance: float) -> None:

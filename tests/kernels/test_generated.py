@@ -1,4 +1,4 @@
-"""The generated C: every pointwise kernel against the NumPy evaluator, every fold and row program against NumPy in double precision.
+"""The generated C: every pointwise kernel against the NumPy evaluator, every fold against NumPy in double precision.
 
 Kernels are tried in every dtype they have, on every CPU variant of this machine.
 

@@ -11,7 +11,7 @@ from oracle import torch
 
 import flambeau
 from flambeau.kernels.native import native
-from flambeau.kernels.templates import cross_entropy as classes
+from flambeau.ops.cross_entropy import gradients, losses
 
 F, T = flambeau.nn.functional, torch.nn.functional
 SHAPES = [((64, 10), (64,)), ((7, 65), (7,)), ((3, 1500), (3,)), ((5,), ()), ((3, 4, 5, 6), (3, 5, 6)), ((1, 1), (1,)), ((700, 65), (700,))]
@@ -66,7 +66,7 @@ def test_read_only_memory():
     """Logits in memory that may only be read."""
     x, t = sample(6, 5, dtype=torch.float32).numpy(), labels(5, 6).numpy()
     x.flags.writeable = t.flags.writeable = False
-    found = classes.losses(x, t, -100, 0.0, classes.MEAN)[0]
+    found = losses(x, t, -100, 0.0, True)[0]
     assert found == pytest.approx(T.cross_entropy(torch.tensor(x), torch.tensor(t)).item(), rel=1e-6)
 
 
@@ -110,12 +110,12 @@ def test_without_loops(monkeypatch):
     t[4] = 7
     for smoothing in (0.0, 0.25):
         scale, total = np.arange(9, dtype=np.float32), np.array(8.0, np.float32)
-        found, room = classes.losses(x, t, 7, smoothing, classes.MEAN)
-        back = classes.gradients(x, t, room, scale, total, 7, smoothing)
+        found, room = losses(x, t, 7, smoothing, True)
+        back = gradients(x, t, room, scale / total, 7, smoothing)
         with monkeypatch.context() as without:
             without.setattr(native, "lib", None)
-            plain, plain_room = classes.losses(x, t, 7, smoothing, classes.MEAN)
-            plain_back = classes.gradients(x, t, plain_room, scale, total, 7, smoothing)
+            plain, plain_room = losses(x, t, 7, smoothing, True)
+            plain_back = gradients(x, t, plain_room, scale / total, 7, smoothing)
         np.testing.assert_allclose(found, plain, rtol=1e-5)
         np.testing.assert_allclose(room[:9], plain_room[:9], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(back, plain_back, rtol=1e-5, atol=1e-6)

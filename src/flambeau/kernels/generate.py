@@ -15,15 +15,15 @@ from flambeau.kernels.language import complex_loops, dtype_table, print_c, vecma
 from flambeau.kernels.language.derive import NotDifferentiable
 from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.linear_algebra import elimination_loops, householder_loops, sparse_loops
-from flambeau.kernels.loops import schedules, update_loops
+from flambeau.kernels.loops import joined, schedules, update_loops
+from flambeau.kernels.loops.language import DECLARED
 from flambeau.kernels.loops.schedules import SCHEDULES
 from flambeau.kernels.loops.source import HEADER
 from flambeau.kernels.loops.updates import Update
 from flambeau.kernels.random import random_loops
-from flambeau.kernels.reductions import fold, lanes, scan_loops
+from flambeau.kernels.reductions import fold, scan_loops
 from flambeau.kernels.templates import (
     channels,
-    cross_entropy_loops,
     fourier_loops,
     norm_loops,
     pool_loops,
@@ -38,6 +38,7 @@ from flambeau.kernels.templates import (
 )
 
 ROOMS = {
+    "joined.c": joined,
     "counting.c": counting_loops,
     "products.c": product_loops,
     "channels.c": channels,
@@ -49,7 +50,6 @@ ROOMS = {
     "scans.c": scan_loops,
     "sparse.c": sparse_loops,
     "order.c": sorting_loops,
-    "classes.c": cross_entropy_loops,
     "householder.c": householder_loops,
     "elimination.c": elimination_loops,
     "fourier.c": fourier_loops,
@@ -171,20 +171,14 @@ def write_all(directory: Path) -> list[Path]:
     declared += declarations
     rows["hot"] += entries
     for schedule in SCHEDULES:
-        texts[f"loops_{schedule}.c"], declarations, entries = schedules.table(schedule)
+        texts[f"loops_{schedule}.c"], declarations, entries = schedules.table(schedule, DECLARED.values())
         declared += declarations
         rows["hot"] += entries
-    fold_declarations, fold_rows, fold_instances = fold.table()
-    folds = {f.name: f for f in fold.FOLDS}
-    texts["folds.c"] = [
-        *lanes.texts(),
-        *(lanes.vectors(t, t) for t in ("int32_t", "int64_t")),
-        fold.HEAD,
-        *(fold.print_fold(folds[name], dtype) for name, dtype in fold_instances),
-    ]
+    texts["folds.c"], declarations, folds = fold.table()
+    declared += declarations
     texts["gemm_loops.c"] = print_gemm.texts()
     declared.append("extern const fl_products FL_NAME(fl_products)[2];\n")
-    texts["table.c"] = [print_c.IN_BLOCKS, *declared, *fold_declarations, table_of(rows, fold_rows)]
+    texts["table.c"] = [print_c.IN_BLOCKS, *declared, table_of(rows, folds)]
     write_headers(directory)
     for name, parts in texts.items():
         _write(directory / name, HEADER + "\n".join(parts))
@@ -218,7 +212,7 @@ def entry(kernel: Pointwise, kinds: tuple[str, ...], dtype: str, out: str, funct
     )
 
 
-def table_of(rows: dict[str, list[str]], fold_rows: list[str]) -> str:
+def table_of(rows: dict[str, list[str]], folds: list[str]) -> str:
     """The variant's table, through which the launcher finds its loops."""
 
     def lines(entries: list[str]) -> str:
@@ -230,7 +224,7 @@ static const fl_pointwise loops[] = {{
 {lines(rows["rest"])}#endif
 }};
 static const fl_fold folds[] = {{
-{lines(fold_rows)}}};
+{lines(folds)}}};
 #define FL_COUNT(x) (int)(sizeof(x) / sizeof *(x))
 const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds), FL_NAME(fl_products)}};
 """
@@ -242,6 +236,10 @@ def main(arguments: list[str]) -> None:
             if kernel.name in arguments[1:]:
                 for kinds, dtype, out in instances(kernel):
                     print(_print(kernel, kinds, dtype, out, print_c.loop_name(kernel.name, kinds, dtype)))
+        for name in [n for n in arguments[1:] if n in DECLARED]:
+            for way in SCHEDULES.values():
+                if way.takes(DECLARED[name]):
+                    print(*[way.print(DECLARED[name], d) for d in way.dtypes if d in DECLARED[name].dtypes], sep="\n")
         for update in updates():
             if update.name in arguments[1:]:
                 print(*[update_loops.print_update(update, dtype) for dtype in print_c.FLOATS], sep="\n")

@@ -16,6 +16,10 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.indexing import gather
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops import joined, run
+from flambeau.kernels.loops.evaluate import evaluate
+from flambeau.kernels.loops.language import Loop, declare, extent, peak, pick, position, total
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.reduce import dense
@@ -26,7 +30,115 @@ from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.results import Kept
 from flambeau.ops.scattering import check_tensor
 
-INT64 = dtypes.int64.numpy
+FLOAT32, FLOAT64, INT64 = dtypes.float32.numpy, dtypes.float64.numpy, dtypes.int64.numpy
+
+# -- the loops ---------------------------------------------------------------------------------------------------------------
+
+
+def _of_row(x, target, ignore):
+    """(loss, maximum, sum(exp(x - maximum))) of a row of logits. The latter two are all that the derivative needs, and say more than the logarithm,
+    which at logits of 1e30 rounds to the maximum alone."""
+    high = peak(x)
+    powers = total(e.exp(x - high))
+    return e.where(e.eq(target, ignore), e.const(0), e.log(powers) + (high - pick(0, target))), high, powers
+
+
+def _of_row_smoothed(x, target, ignore, smoothing):
+    """The same where the target has only the share 1 - smoothing, and all classes have smoothing / C each."""
+    high = peak(x)
+    powers, behind = total(e.exp(x - high)), total(high - x) / extent
+    loss = e.log(powers) + (1 - smoothing) * (high - pick(0, target)) + smoothing * behind
+    return e.where(e.eq(target, ignore), e.const(0), loss), high, powers
+
+
+def _of_all(loss, target, ignore, classes, mean):
+    """(sum or mean of the losses, how many rows count: -1 if a target is no class)."""
+    counts = ~e.eq(target, ignore)
+    counted, wrong = total(e.as_T(counts)), total(e.as_T(counts & ((target < 0) | (target >= classes))))
+    return total(loss) / e.where(mean > 0, counted, e.const(1.0)), e.where(wrong > 0, e.const(-1.0), counted)
+
+
+def _row_back(x, target, high, powers, ignore, scale):
+    """scale * (softmax(x) - one at the target)."""
+    counts, factor = ~e.eq(target, ignore), scale / powers
+    there = e.exp(pick(0, target) - high) * factor - scale
+    return e.where(e.eq(position, target), e.where(counts, there, e.const(0)), e.where(counts, e.exp(x - high) * factor, e.const(0)))
+
+
+def _row_back_smoothed(x, target, high, powers, scale, ignore, smoothing):
+    """The same where all classes have their share, and each row a scale of its own."""
+    counts, factor, even = ~e.eq(target, ignore), scale / powers, scale * smoothing / extent
+    there = e.exp(pick(0, target) - high) * factor - even - scale * (1 - smoothing)
+    elsewhere = e.exp(x - high) * factor - even
+    return e.where(e.eq(position, target), e.where(counts, there, e.const(0)), e.where(counts, elsewhere, e.const(0)))
+
+
+WIDE = "r:wide r:wide r:wide"
+LOSSES = declare(Loop("losses", _of_row, "ri r:i64", WIDE, "i64"))
+SMOOTHED = declare(Loop("losses_smoothed", _of_row_smoothed, "ri r:i64", WIDE, "i64 T"))
+SUMMARY = declare(Loop("losses_summary", _of_all, "ri ri:i64", "r r", "i64 i64 T", ("float32", "float64")))
+BACK = declare(Loop("losses_backward", _row_back, "ri r:i64 r:wide r:wide", options="i64 T"))
+BACK_SMOOTHED = declare(Loop("losses_backward_smoothed", _row_back_smoothed, f"ri r:i64 {WIDE}", options="i64 T"))
+AT_ONCE = joined.declare(joined.Joined("mean_loss", LOSSES, SUMMARY, ("s0", "x1")))
+
+
+def losses(x, target, ignore: int, smoothing: float, mean: bool):
+    """(sum or mean of the losses (), room (N + 1, 3)) on the CPU. x (N, C), target (N) of int64, both contiguous. IndexError for a target that is no class.
+
+    The room is of float64 for that dtype, else of float32: see kernels/templates/cross_entropy.py.
+    """
+    (n, c), view = x.shape, native.strided_view
+    dtype = FLOAT64 if x.dtype == FLOAT64 else FLOAT32
+    memory = native.empty((3, n + 1), dtype)
+    result = _at_once(x, target, ignore, mean, memory) if not smoothing and 0 < x.size <= run.INLINE else None
+    if result is None:
+        loop, options = (SMOOTHED, (ignore, smoothing)) if smoothing else (LOSSES, (ignore,))
+        stores = [view(memory, (n, 1), (1, 1), k * (n + 1)) for k in range(3)]
+        if not x.size:
+            memory[...] = 0
+        elif not run.onto(stores, loop, (x, target.reshape(n, 1)), options):
+            for store, found in zip(stores, evaluate(loop, (x, target.reshape(n, 1)), options), strict=True):
+                store[...] = found
+        result, count = run.run(SUMMARY, (view(memory, (1, n), (n, 1), 0), target.reshape(1, n)), (ignore, c, mean))
+        result, memory[0, n] = result.reshape(()), count[0, 0]
+    room = memory.T
+    if room[n, 0] < 0:
+        classes.check(target, c, ignore)
+    return result if x.dtype == dtype else arrays.cast(result, x.dtype), room
+
+
+def _at_once(x, target, ignore: int, mean: bool, memory):
+    """The same in one call, for what is small; None where nothing is compiled."""
+    (n, c), view, result = x.shape, native.strided_view, native.empty((), memory.dtype)
+    found, further, count = view(memory, (), (), n + 1), view(memory, (), (), 2 * n + 2), view(memory, (), (), n)
+    stores = view(memory, (), (), 0), found, further
+    done = _together(result, view(x, (), (), 0), view(target, (), (), 0), *stores, count, x.size, c, n, ignore, ignore, c, mean)
+    return None if done is NotImplemented else result
+
+
+_together = getattr(native.kernel(f"joined.{AT_ONCE.name}"), "into", native.not_compiled)
+
+
+def gradients(x, target, room, scale, ignore: int, smoothing: float):
+    """scale * (softmax(x) - what the target asks for), zero in rows that are ignored. scale (N) or () -> (N, C)."""
+    (n, c), view = x.shape, native.strided_view
+    if scale.ndim or smoothing:
+        high, powers, target = (view(a, (n, 1), (1, 1), first) for a, first in ((room, n + 1), (room, 2 * n + 2), (target, 0)))
+        each = np.broadcast_to(scale.reshape(-1, 1), (n, 1)).astype(room.dtype)
+        return run.run(BACK_SMOOTHED, (x, target, high, powers, each), (ignore, smoothing))
+    shape, step = ((), ()) if 0 < x.size <= run.INLINE and c <= run.short_up_to(BACK) and n >= run.FEW else ((n, 1), (1, 1))
+    given = view(target, shape, step, 0), view(room, shape, step, n + 1), view(room, shape, step, 2 * n + 2)
+    if not shape:
+        out = native.empty(x.shape, x.dtype)
+        done = _many_back(view(out, (), (), 0), view(x, (), (), 0), *given, x.size, c, n, ignore, float(scale))
+        return out if done is not NotImplemented else gradients(x, target, room, np.broadcast_to(scale, (n,)), ignore, 0.0)
+    out = _back(x, *given, ignore, float(scale)) if x.size else NotImplemented
+    return run.run(BACK, (x, *given), (ignore, float(scale))) if out is NotImplemented else out
+
+
+_back = native.kernel(f"rows.{BACK.name}")
+_many_back = getattr(native.kernel(f"short.{BACK.name}"), "into", native.not_compiled)
+
 
 # -- the fused operation -----------------------------------------------------------------------------------------------------
 
@@ -38,7 +150,7 @@ def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, ke
     if found is not None:
         return found
     rows, labels = _rows(input), flat_target(target)
-    result, room = classes.losses(rows, labels, ignore_index, smoothing, classes.MEAN if reduction == "mean" else classes.SUM)
+    result, room = losses(rows, labels, ignore_index, smoothing, reduction == "mean")
     kept["room"], kept["total"] = room, room[-1, 0]
     if weight is None and reduction != "none":
         return result
@@ -85,8 +197,9 @@ def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction
         scale = scale.reshape(-1)
     if weight is not None:
         scale = scale * kept["shares"]
-    total = np.asarray(kept["total"], room.dtype) if reduction == "mean" else classes.ONE[room.dtype]
-    found = classes.gradients(_rows(input), flat_target(target), room, scale, total, ignore_index, smoothing)
+    with np.errstate(all="ignore"):
+        scale = scale / kept["total"] if reduction == "mean" else scale
+    found = gradients(_rows(input), flat_target(target), room, scale, ignore_index, smoothing)
     if input.ndim < 3:
         return found if input.ndim == 2 else found.reshape(input.shape)
     return arrays.contiguous(np.moveaxis(found.reshape(input.shape[0], *input.shape[2:], input.shape[1]), -1, 1))
@@ -213,7 +326,7 @@ def _nll_loss(input, target, weight, ignore_index, reduction, kept):
     whole = classes.at_once(input, target, weight, ignore_index, None, reduction, kept)
     if whole is not None:
         return whole
-    wide = classes.FLOAT64 if input.dtype == classes.FLOAT64 else classes.FLOAT32
+    wide = FLOAT64 if input.dtype == FLOAT64 else FLOAT32
     picked = _picked(input, target, ignore_index)
     if picked is not None:
         return _sure_loss(arrays.cast(picked, wide), target, weight, reduction, input)
@@ -266,10 +379,10 @@ def _sure_loss(picked, target, weight, reduction, input):
         picked = picked * shares
     if reduction == "none":
         return dense(-picked, input.dtype, input)
-    total = -np.add.reduce(arrays.cast(picked, classes.FLOAT64), None)
+    total = -np.add.reduce(arrays.cast(picked, FLOAT64), None)
     if reduction == "mean":
         with np.errstate(all="ignore"):
-            total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, classes.FLOAT64), None))
+            total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, FLOAT64), None))
     return dense(total, input.dtype, input)
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from flambeau import dtypes, errors
 from flambeau.kernels import arrays
 from flambeau.kernels.reductions.reduce import dense
-from flambeau.kernels.templates import cross_entropy as classes
 from flambeau.kernels.templates import gemm
-from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, scaled, weights_of
+from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, losses, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import cat
 from flambeau.ops.linear import linear
@@ -99,8 +98,7 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
     for start in range(0, max(input.shape[0], 1), rows):
         logits = gemm.product(input[start : start + rows], linear_weight.T)
         logits = logits if linear_bias is None else logits + linear_bias
-        room = classes.losses(arrays.contiguous(logits), labels[start : start + rows], ignore_index, 0.0, classes.SUM)[1]
-        found.append(room[:-1, 0])
+        found.append(_losses(arrays.contiguous(logits), labels[start : start + rows], ignore_index))
     loss = xp.concatenate(found)
     share = (labels != ignore_index).astype(loss.dtype) if weight is None else weights_of(loss, labels, weight, ignore_index)
     loss = loss * share
@@ -109,6 +107,13 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
     with np.errstate(all="ignore"):
         total = loss.sum(dtype=np.float64)
         return dense(total / share.sum(dtype=np.float64) if reduction == "mean" else total, input.dtype, input)
+
+
+def _losses(logits, labels, ignore_index):
+    """The loss of every row."""
+    if arrays.on_gpu(logits):
+        return arrays.cuda_room.class_losses(logits, labels, None, ignore_index, 0.0, "sum")[1][:-1, 0]
+    return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0]
 
 
 @_linear_cross_entropy.meta

@@ -23,11 +23,11 @@ from typing import Any
 
 from flambeau import dtypes, modes
 from flambeau.distributed import options
-from flambeau.distributed.data_parallel import sparse_bucket
 from flambeau.distributed.data_parallel.assignment import FIRST_BUCKET_BYTES, MEBIBYTE, assign_by_size
 from flambeau.distributed.data_parallel.bucket import Bucket
 from flambeau.distributed.data_parallel.complaints import came_twice, never_finished
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
+from flambeau.distributed.data_parallel.sparse_bucket import SparseBucket
 from flambeau.distributed.data_parallel.unused import leaves_of
 from flambeau.errors import warn
 from flambeau.tensor import Tensor
@@ -110,7 +110,7 @@ class Reducer:
         for number, indices in enumerate(self.assignment):
             params = [self.params[i] for i in indices]
             if self.expect_sparse[indices[0]]:
-                bucket: Bucket = sparse_bucket.SparseBucket(number, indices, params)
+                bucket: Bucket = SparseBucket(number, indices, params)
             else:
                 bucket = Bucket(number, indices, params, dtype=self.dtype)
             self.buckets.append(bucket)
@@ -149,8 +149,6 @@ class Reducer:
             zeros = bucket.as_zeros(bucket.number + 1 == len(self.buckets))
             if self.hook is not None:
                 self.hook(zeros).wait()
-            elif bucket.sparse:
-                sparse_bucket.all_reduce(self.group, zeros.buffer())
             else:
                 self.group.allreduce([zeros.buffer()], self.sum_at_once).wait()
         self.unused, before = set(range(len(self.params))), self.unused
@@ -269,9 +267,6 @@ class Reducer:
                 bucket.keep()
             if self.hook is not None:
                 return self._run_comm_hook(bucket.shown(bucket.number + 1 == len(self.buckets)))
-            if bucket.sparse:
-                bucket.replace(sparse_bucket.all_reduce(self.group, bucket.flat))
-                return None
             return self.group.allreduce([bucket.flat], self.sum_at_once if wait else self.sum)
 
     def _finish(self) -> None:

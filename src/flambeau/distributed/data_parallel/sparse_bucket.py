@@ -8,16 +8,13 @@ from typing import Any
 from flambeau import dtypes
 from flambeau.distributed.data_parallel.bucket import Bucket
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.ops.joining import cat
 from flambeau.sparse.making import sparse_coo_tensor
 from flambeau.tensor import Tensor
-from flambeau.tensor.making.factories import empty, tensor, zeros
+from flambeau.tensor.making.factories import empty
 
 
 class SparseBucket(Bucket):
     """As Bucket, for one parameter. `flat` is its gradient."""
-
-    sparse = True
 
     def _make(self, dtype: Any) -> None:
         (self.parameter,) = self.parameters
@@ -57,24 +54,3 @@ class SparseBucket(Bucket):
 
     def as_zeros(self, last: bool) -> GradBucket:
         return GradBucket(self.number, self._nothing(), self.parameters, last)
-
-
-def all_reduce(group: Any, grad: Tensor) -> Tensor:
-    """The sum of the sparse gradients of all ranks: each receives everyone's rows."""
-    grad = grad.coalesce()
-    indices, values = grad.indices(), grad.values()
-    counts = [tensor([0]) for _ in range(group.size())]
-    group.allgather([counts], [tensor([indices.shape[1]])]).wait()
-    most = max(int(count) for count in counts)
-    if not most:
-        return grad
-    found = []
-    for part, dim in ((indices, 1), (values, 0)):
-        shape = list(part.shape)
-        shape[dim] = most  # all send as much as the one that has most
-        padded = zeros(shape, dtype=part.dtype, device=part.device)
-        padded.narrow(dim, 0, part.shape[dim]).copy_(part)
-        everyone = [zeros(shape, dtype=part.dtype, device=part.device) for _ in counts]
-        group.allgather([everyone], [padded]).wait()
-        found.append(cat([one.narrow(dim, 0, int(count)) for one, count in zip(everyone, counts, strict=True)], dim))
-    return sparse_coo_tensor(*found, grad.shape).coalesce()

@@ -14,7 +14,7 @@ from typing import Any
 
 from flambeau.devices import device
 from flambeau.distributed import options
-from flambeau.distributed.groups import arguments
+from flambeau.distributed.groups import arguments, sparse
 from flambeau.distributed.groups.work import Work
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.tensor import Tensor
@@ -145,6 +145,8 @@ class ProcessGroup:
             opts = _record(options.AllreduceOptions, timeout, reduceOp=opts)
         if len(tensors) != 1:
             arguments.single(tensors, "allreduce")
+        if tensors[0].is_sparse:
+            return sparse.all_reduce(self, tensors[0], opts.reduceOp if opts is not None else ReduceOp.SUM)
         return self._of(tensors).allreduce(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:

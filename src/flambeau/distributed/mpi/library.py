@@ -21,7 +21,8 @@ from typing import Any
 
 from flambeau.distributed.errors import DistBackendError
 from flambeau.distributed.mpi import copies, pmi
-from flambeau.distributed.mpi.machine import environment, forget_segments, machine, transport
+from flambeau.distributed.mpi.machine import environment, forget_segments, hangup, machine, transport
+from flambeau.distributed.mpi.posting import Posting
 from flambeau.distributed.mpi.started import started_by_mpi
 from flambeau.distributed.mpi.waiting import Waiter
 from flambeau.distributed.stores.arrival import wait_for
@@ -42,6 +43,7 @@ class Library:
     mpi: Any
     world: str
     waiter: Waiter
+    posting: Posting
     native: bool
 
 
@@ -149,7 +151,7 @@ def _start(store: Any, rank: int, size: int, name: str, one_machine: bool) -> Li
     mpi.COMM_WORLD.Set_errhandler(mpi.ERRORS_RETURN)
     test = ctypes.cast(_binding(mpi).MPI_Test, ctypes.c_void_p).value
     assert test is not None
-    return Library(mpi, name, Waiter(mpi, test), native)
+    return Library(mpi, name, Waiter(mpi, test), Posting(mpi, _binding(mpi)), native)
 
 
 def _launched() -> int | None:
@@ -179,7 +181,8 @@ def _mpi4py() -> Any:
         raise RuntimeError(MISSING) from None
     mpi4py.rc.initialize = mpi4py.rc.finalize = False
     try:
-        from mpi4py import MPI
+        with environment(hangup()):
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as problem:
         raise RuntimeError(f"{MISSING}. mpi4py is there, but finds no library: {problem}") from None
     return MPI

@@ -38,6 +38,11 @@ def transport(one_machine: bool) -> dict[str, str]:
     return {"UCX_NET_DEVICES": interfaces} if interfaces else {}
 
 
+def hangup() -> dict[str, str]:
+    """The environment in which MPI's library is loaded: its engine for networks would keep SIGHUP for its own debugging, and no rank would end by it."""
+    return {} if "UCX_DEBUG_SIGNO" in os.environ else {"UCX_DEBUG_SIGNO": "0"}
+
+
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Variables that are set inside this block."""

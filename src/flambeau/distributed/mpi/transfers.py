@@ -19,7 +19,7 @@ from flambeau.distributed.mpi.wire import Wire
 
 Fold = Callable[[Sequence[np.ndarray], np.ndarray], None]  # fold(parts in the order of ranks, out), where out may be one of the parts
 SMALL = 4096  # bytes that all may send to all at once: one exchange instead of two
-PIECE = 1 << 20  # bytes of a piece: what is folded should still be in the cache
+PIECE = 2 << 20  # bytes of a piece: what is folded should still be in the cache, and after each the interpreter has to be waited for
 
 
 def all_reduce(wire: Wire, array: np.ndarray, fold: Fold) -> None:

@@ -26,16 +26,16 @@ class Wire:
         self.between: Callable[[], None] = lambda: None
         self.eager = EAGER
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
-        self.byte = library.mpi.BYTE
+        self.posting = library.posting
         self.peers = [peer for peer in range(self.size) if peer != self.rank]
 
     def send(self, array: np.ndarray, peer: int, tag: int = DATA) -> Any:
         """A request that is done when `array` may change again."""
-        return self._post(self.comm.Isend, [array, self.byte], peer, tag)
+        return self._post(self.posting.send, array, peer, tag)
 
     def receive(self, array: np.ndarray, peer: int, tag: int = DATA) -> Any:
         """A request that is done when `array` holds what that peer sent. A peer of -1 is anyone."""
-        return self._post(self.comm.Irecv, [array, self.byte], self.library.mpi.ANY_SOURCE if peer < 0 else peer, tag)
+        return self._post(self.posting.receive, array, peer, tag)
 
     def wait(self, requests: Sequence[Any]) -> None:
         """Until all requests are done."""
@@ -43,15 +43,15 @@ class Wire:
 
     def gather(self, own: np.ndarray, everyone: np.ndarray) -> None:
         """Fill `everyone` with what the ranks have in `own`, as many bytes from each."""
-        self.wait([self._post(self.comm.Iallgather, [own, self.byte], [everyone, self.byte])])
+        self.wait([self._post(self.posting.gather, own, everyone)])
 
     def broadcast(self, array: np.ndarray, root: int) -> None:
         """Fill `array` with what root has in it."""
-        self.wait([self._post(self.comm.Ibcast, [array, self.byte], root)])
+        self.wait([self._post(self.posting.broadcast, array, root)])
 
     def _post(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return call(*arguments)
+            return call(self.comm, *arguments)
         except self.library.mpi.Exception as problem:
             raise MPIError(str(problem)) from None
 

@@ -7,21 +7,23 @@ whole where it is Replicate, terms of it where it is Partial. That fixes what ba
 
     placement of an operand or result        of the gradient that arrives for a result       of the gradient that leaves for an operand
     Shard(d)                                 Shard(d)                                        Shard(d)
-    Partial                                  Replicate: each term has the gradient           Replicate
-                                             of the sum (1/n of it, for a mean)
+    Partial                                  Replicate: each term has the gradient           Replicate (n times what
+                                             of the sum (1/n of it, for a mean)              a term has, for a mean)
     Replicate                                Replicate                                       Partial("sum"), for each rank has used it for its own
                                                                                              piece; Replicate if no other operand, and no result, is
                                                                                              anything but Replicate
 
 and between the two every rank runs the derivative of f on its pieces. So there are no sharding rules for derivatives: f is recorded by the ordinary
 tape, on tensors of this rank, and a `Sharded` node on the DTensors runs that piece of tape when its turn comes. Its inputs there are `Source`s, which
-hold no memory. Where the derivative is to be differentiated again, the same happens once more, with the gradients that arrived among the operands.
+hold no memory. Where the derivative is to be differentiated again, the same happens once more, with the gradients that arrived among the operands;
+each of n ranks takes 1/n of the gradient of a gradient that all of them have, so that the parts add up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
 from flambeau import modes
@@ -56,7 +58,10 @@ class Sharded(Node):
 
     mesh: Any
     results: list[tuple[Placements, TensorMeta]]  # per result, how its gradient is to come
-    operands: list[tuple[Placements, TensorMeta] | None]  # per operand, what its gradient is
+    operands: list[tuple[Placements, TensorMeta]]  # per operand, what its gradient is
+    alike: list[bool]  # per dimension of the mesh, whether all operands and results are Replicate
+    terms: list[int]  # per operand, how many terms it is the mean of
+    shares: list[int]  # per result, into how many shares its gradient is divided
 
     def apply(self, *grads: Any) -> list:
         if self.saved is FREED:
@@ -81,14 +86,14 @@ class Sharded(Node):
         sent: list[Any] = [None] * len(sources)
         for i, local in zip(wanted, found or (), strict=True):
             if local is not None:
-                placements, meta = self.operands[i]  # type: ignore[misc]
+                placements, meta = self.operands[i]
                 sent[i] = wrapped(local.detach(), DTensorSpec(self.mesh, placements, meta))
         if state.grad:
             self._record_again(sent, wanted, found or [], [arrived[i] for i in chosen], seed_sources)
-        return sent
+        return [grad if grad is None or n == 1 else grad * n for grad, n in zip(sent, self.terms, strict=True)]
 
     def _arrived(self, grad: Any, i: int) -> Any:
-        """A gradient, placed as this rank's results ask for, and scaled for those that are terms of a mean."""
+        """This rank's share of a gradient, placed as its results ask for."""
         if grad is None:
             return None
         placements, meta = self.results[i]
@@ -100,10 +105,7 @@ class Sharded(Node):
             )
         wanted = tuple(Replicate() if p.is_partial() else p for p in placements)
         grad = redistributed(grad, wanted)
-        shares = [self.mesh.size(d) for d, p in enumerate(placements) if p.is_partial("avg")]
-        for n in shares:
-            grad = grad / n
-        return grad
+        return grad if self.shares[i] == 1 else grad / self.shares[i]
 
     def _record_again(self, sent: list, wanted: list[int], found: Sequence, arrived: list, seed_sources: list) -> None:
         """The derivative as an operation of its own, of the operands and of the gradients that have arrived."""
@@ -114,9 +116,12 @@ class Sharded(Node):
         node.mesh = self.mesh
         edges = [*self.edges, *[edge_of(grad) for grad in arrived]]
         start(node, edges, [sent[i]._array for i, _ in kept])
-        node.results = [self.operands[i] for i, _ in kept]  # type: ignore[misc]
+        node.results = [self.operands[i] for i, _ in kept]
+        node.shares = [_ranks_that_repeat(self.mesh, how, self.alike) for how, _ in node.results]
         sources = [*self.saved[1], *seed_sources]
-        node.operands = [*self.operands, *[(g._spec.placements, g._spec._meta) for g in arrived]]
+        node.alike = self.alike
+        node.operands = [*self.operands, *[_gradient_of(g, self.alike) for g in arrived]]
+        node.terms = [*self.terms, *[1] * len(arrived)]
         node.saved = [local._edge() for _, local in kept], [s if e is not None else None for s, e in zip(sources, edges, strict=True)]
         for nr, (i, _) in enumerate(kept):
             attach(sent[i], node, nr)
@@ -161,7 +166,10 @@ def carried_out(
             [wrapped_up[i]._array for i in recorded],
         )
         node.results = [(wrapped_up[i]._spec.placements, wrapped_up[i]._spec._meta) for i in recorded]
-        node.operands = gradients(operands, [how[0] for how in results])
+        node.shares = [_terms_of_mean(mesh, how) for how, _ in node.results]
+        node.alike = _alike(mesh, [*[x.placements for x in operands], *[how[0] for how in results]])
+        node.operands = [_gradient_of(x, node.alike) for x in operands]
+        node.terms = [_terms_of_mean(mesh, x.placements) for x in operands]
         node.saved = [roots[i] for i in recorded], sources
         for nr, i in enumerate(recorded):
             attach(wrapped_up[i], node, nr)
@@ -191,21 +199,28 @@ def _stand_ins(operands: Sequence[DTensor], wants: Sequence[bool]) -> tuple[list
     return given, sources
 
 
-def gradients(operands: Sequence[DTensor], results: Sequence[Placements]) -> list[tuple[Placements, TensorMeta] | None]:
-    """How the gradients of the operands are placed: see Note [the derivative of a sharded operation]."""
-    mesh = operands[0].device_mesh
-    alike = [all(how[d].is_replicate() for how in (*[x.placements for x in operands], *results)) for d in range(mesh.ndim)]
-    found: list[tuple[Placements, TensorMeta] | None] = []
-    for x in operands:
-        placements = [_gradient_of(p, alike[d]) for d, p in enumerate(x.placements)]
-        found.append((tuple(placements), x._spec._meta))
-    return found
+def _alike(mesh: Any, placements: Sequence[Placements]) -> list[bool]:
+    """For each dimension of the mesh, whether every rank along it does the same with the same."""
+    return [all(p[d].is_replicate() for p in placements) for d in range(mesh.ndim)]
 
 
-def _gradient_of(placement: Placement, alike: bool) -> Placement:
-    if placement.is_shard():
-        return placement
-    return Replicate() if alike or placement.is_partial() else Partial("sum")
+def _gradient_of(x: DTensor, alike: Sequence[bool]) -> tuple[Placements, TensorMeta]:
+    """How the gradient of an operand is placed, and what it looks like: see Note [the derivative of a sharded operation]."""
+    placements = [
+        p if p.is_shard() else Replicate() if same or p.is_partial() else Partial("sum")
+        for p, same in zip(x.placements, alike, strict=True)
+    ]
+    return tuple(placements), x._spec._meta
+
+
+def _terms_of_mean(mesh: Any, placements: Placements) -> int:
+    """Of how many terms a tensor is the mean; one, where it is none."""
+    return prod(mesh.size(d) for d, p in enumerate(placements) if p.is_partial("avg"))
+
+
+def _ranks_that_repeat(mesh: Any, placements: Placements, alike: Sequence[bool]) -> int:
+    """How many ranks compute the same gradient of a term, beside gradients that they compute in parts: what is used for it is shared out among them."""
+    return prod(mesh.size(d) for d, p in enumerate(placements) if p.is_replicate() and not alike[d])
 
 
 # -- changing placements ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The kernels behind cross entropy and nll_loss as CUDA C++: what `cross_entropy_loops.py` is for the CPU.
+"""The kernels behind cross entropy and nll_loss as CUDA C++: what the loops of ops/cross_entropy.py are for the CPU.
 
     losses     of logits: log(sum(exp(x))) - x[target] of every row
     nll        of logarithms: -x[target] of every row

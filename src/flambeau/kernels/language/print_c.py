@@ -50,7 +50,7 @@ class CPrinter:
     # -- values
 
     def ctype_of_kind(self, kind: str) -> str:
-        return {"T": self.compute, "bool": "int", "i64": "int64_t", "f32": "float"}[kind]
+        return {"T": self.compute, "wide": self.compute, "bool": "int", "i64": "int64_t", "f32": "float"}[kind]
 
     def ctype(self, expr: Expr) -> str:
         return self.ctype_of_kind(expr.kind)
@@ -249,7 +249,8 @@ def storage_of(kind: str, dtype: str) -> str:
 
 def operand_dtype(kind: str, dtype: str) -> str:
     """The dtype an operand of this kind has in the instance for `dtype`."""
-    return {"T": dtype, "bool": "bool", "i64": "int64", "f32": "float32"}[kind]
+    wide = "float64" if dtype == "float64" else "float32"
+    return {"T": dtype, "wide": wide, "bool": "bool", "i64": "int64", "f32": "float32"}[kind]
 
 
 def print_loop(function: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:

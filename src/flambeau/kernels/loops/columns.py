@@ -16,6 +16,7 @@ from flambeau.kernels.language.expr import Expr, loads
 from flambeau.kernels.language.print_c import TYPES, LoopPrinter
 from flambeau.kernels.loops.language import Loop, in_order
 from flambeau.kernels.loops.passes import Pass, passes
+from flambeau.kernels.loops.rows import options
 
 WIDTHS = (128, 64, 16)  # columns a loop takes at a time: as many as can be
 NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache
@@ -37,7 +38,7 @@ class Columns:
     """Rows of the operands and of what is kept lie `pitch` elements apart; `s0_of` has a number for each column, which is called `s0`."""
 
     def __init__(self, loop: Loop, dtype: str):
-        self.loop, self.p, self.passes = loop, _ColumnPrinter(dtype), passes(loop)
+        self.loop, self.p, self.passes = loop, _ColumnPrinter(dtype), passes(loop, puts=False)
         self.name, self.operands = f"columns_{loop.name}_{TYPES[dtype][0]}", range(len(loop.loads))
 
     def text(self) -> str:
@@ -46,7 +47,7 @@ class Columns:
     def block(self) -> str:
         """One block of columns."""
         t, given = self.p.compute, ", ".join(f"const {self.p.compute} *a{i}" for i in self.operands)
-        lines = [f"const {t} p{i} = ({t})param[{i}];" for i in range(self.loop.options)] + ["(void)param, (void)k0_at;"]
+        lines = [*options(self.loop, self.p, 0), "(void)param, (void)k0_at;"]
         for step in self.passes.reducing:
             lines += self.reduce(step)
         lines += [self.number(*item) for item in self.passes.numbers]

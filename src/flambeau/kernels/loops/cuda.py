@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flambeau.kernels.language.expr import Expr, loads
+from flambeau.kernels.language.print_c import operand_dtype, storage_of
 from flambeau.kernels.language.print_cuda import PREAMBLE, THREADS, TYPES, CudaPrinter
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, passes
@@ -45,18 +46,20 @@ class _Text:
     """Operands are a0, a1 ..., stores y0, y1 ...; b0 and z0 begin at the row, r0 are packs in registers, t1 totals in registers."""
 
     def __init__(self, k: Instance):
-        self.k, self.loop, self.p, self.passes = k, k.loop, _Printer(k.dtype), passes(k.loop, room=0)
+        self.k, self.loop, self.p, self.passes = k, k.loop, _Printer(k.dtype), passes(k.loop, room=0, puts=False)
         self.rows = [i for i, access in enumerate(self.loop.loads) if access == ROW]
 
     def lines(self) -> Iterator[str]:
         k, p, loop = self.k, self.p, self.loop
-        s, t, groups = p.storage, p.compute, THREADS // k.lanes
-        given = [f"{s} *y{i}" for i in range(len(loop.stores))] + [f"const {self.storage(i)} *a{i}" for i in range(len(loop.loads))]
+        t, groups = p.compute, THREADS // k.lanes
+        given = [f"{storage_of(kind, k.dtype)} *y{i}" for i, kind in enumerate(loop.store_kinds)] + [
+            f"const {self.storage(i)} *a{i}" for i in range(len(loop.loads))
+        ]
         given += [f"double q{i}" for i in range(loop.options)]
         yield f'extern "C" __global__ void __launch_bounds__({THREADS})'
         yield f"{k.function}({', '.join(given)}, long long rows, long long n) {{"
         yield f"    const int lane = threadIdx.x % {k.lanes};"
-        yield from (f"    const {t} p{i} = ({t})q{i};" for i in range(loop.options))
+        yield from (f"    const {p.ctype_of_kind(kind)} p{i} = ({p.ctype_of_kind(kind)})q{i};" for i, kind in enumerate(loop.params))
         if not loop.totals:
             yield from self.row(f"(long long)blockIdx.x * {groups} + threadIdx.x / {k.lanes}")
         else:
@@ -68,7 +71,7 @@ class _Text:
         yield "}"
 
     def storage(self, operand: int) -> str:
-        return TYPES[{"T": self.k.dtype, "i64": "int64", "bool": "bool"}[self.loop.kinds[operand]]][1]
+        return storage_of(self.loop.kinds[operand], self.k.dtype)
 
     def row(self, number: str) -> Iterator[str]:
         """The work on one row."""
@@ -91,7 +94,7 @@ class _Text:
             yield from self.reduce(step, t)
         for i, value in self.passes.made.items():
             found, text = p.body(value)
-            yield f"    if (lane == 0 && row < rows) {{ {' '.join(found)} y{i}[row] = {p.stored(p.dtype, text, 'T')}; }}"
+            yield f"    if (lane == 0 && row < rows) {{ {' '.join(found)} y{i}[row] = {p.stored(operand_dtype(loop.store_kinds[i], p.dtype), text, 'T')}; }}"
         if self.passes.stores:
             yield from (self.number(*item) for item in self.passes.numbers)
             yield from self.over_row(self.written())

@@ -36,7 +36,7 @@ def backward(loop: Loop, operand: int, name: str) -> Loop:
             table[v] = pick(order.index(v.value), e.replace(v.args[0], table))
     specs = [f"{access.get(i, loop.stores[0])}:{kinds[i]}" if kinds.get(i, "T") != "T" else access.get(i, loop.stores[0]) for i in order]
     made = e.replace(whole, table)
-    return Loop(name, lambda *given: made, " ".join(specs), loop.loads[operand], loop.options, loop.dtypes)
+    return Loop(name, lambda *given: made, " ".join(specs), loop.loads[operand], " ".join(loop.params), loop.dtypes)
 
 
 def _real(value: Expr) -> Expr:

@@ -24,7 +24,8 @@ def evaluate(loop: Loop, operands: Sequence[Array], options: Sequence[float] = (
     compute = np.dtype(np.float32) if first.dtype.itemsize == 2 else first.dtype
     walk = _Evaluation(loop, operands, options, compute, first.shape)
     with np.errstate(all="ignore"):
-        return tuple([walk.stored(access, value, first.dtype) for access, value in zip(loop.stores, loop.values, strict=True)])
+        dtypes = [compute if kind == "wide" else first.dtype for kind in loop.store_kinds]
+        return tuple([walk.stored(*item) for item in zip(loop.stores, loop.values, dtypes, strict=True)])
 
 
 class _Evaluation(formulas._Evaluation):
@@ -35,12 +36,15 @@ class _Evaluation(formulas._Evaluation):
     def value(self, expr: Expr) -> Array:
         if expr.op == "position":
             return np.arange(self.shape[-1])
+        if expr.op == "param" and expr.kind == "i64":
+            return np.asarray(int(self.params[expr.value]))
         if expr.op == "extent":
             return self.number(self.shape[-1])
         if expr.op == "total":
             return self.summed(self(expr.args[0]), -1)
         if expr.op == "peak":
             found = self(expr.args[0])
+            found = np.where(found == found, found, self.number(-np.inf))  # NaN counts as nothing
             return found.max(-1, keepdims=True) if self.shape[-1] else found.sum(-1, keepdims=True)
         if expr.op == "pick":
             row = self.operands[expr.value].astype(self.compute, copy=False)

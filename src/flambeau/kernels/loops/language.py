@@ -16,7 +16,7 @@ Each load and each store says along which axes it moves; along the others it sta
 
     "ri"   an element for each place of each row          "i"   one row for all          "r"   one number for each row
 
-as "r:i64" if its elements are of a dtype of their own. A formula gives a value for each store. What is stored along "i" alone is the sum over the
+as "r:i64" if its elements are of a dtype of their own, or "r:wide" if half precision is float32 there. A formula gives a value for each store. What is stored along "i" alone is the sum over the
 rows. The same declaration is evaluated by NumPy (`evaluate.py`), differentiated (`derive.py`), cut into passes (`passes.py`), and printed under
 a schedule as C (`rows.py`, `columns.py`, `short.py`) or as CUDA C++ (`cuda.py`).
 """
@@ -33,7 +33,9 @@ from flambeau.kernels.language.pointwise import FLOATS
 REDUCTIONS = ("total", "peak")
 e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick"), 1)
 total = e._unary("total")
-peak = e._unary("peak")  # as something to shift exponents by: NaN counts as nothing, and it has no derivative
+peak = e._unary(
+    "peak"
+)  # to shift exponents by: it has no derivative, and of a row with NaN, which the total will find, it may be any element
 position = e._make("position", (), None, "i64")
 extent = e._make("extent", (), None, "T")
 
@@ -49,16 +51,21 @@ def pick(operand: int, at: Expr) -> Expr:
 class Loop:
     """A named loop. `formula(*loads, *options)` gives the value of the store, or a tuple of values, one for each of the `stores`.
 
-    options   how many numbers hold for the whole call        dtypes   those it is compiled for ahead of time, if it is declared
+    options   the numbers that hold for the whole call: how many, or their kinds, as "T i64"
+    dtypes    those it is compiled for ahead of time, if it is declared
     """
 
-    def __init__(self, name: str, formula: Callable, loads: str, stores: str = ROW, options: int = 0, dtypes: tuple[str, ...] = FLOATS):
+    def __init__(
+        self, name: str, formula: Callable, loads: str, stores: str = ROW, options: int | str = 0, dtypes: tuple[str, ...] = FLOATS
+    ):
         self.name = name
         self.formula = formula
         self.loads = tuple([spec.partition(":")[0] for spec in loads.split()])
         self.kinds = tuple([spec.partition(":")[2] or "T" for spec in loads.split()])
-        self.stores = tuple(stores.split())
-        self.options = options
+        self.stores = tuple([spec.partition(":")[0] for spec in stores.split()])
+        self.store_kinds = tuple([spec.partition(":")[2] or "T" for spec in stores.split()])
+        self.params = ("T",) * options if isinstance(options, int) else tuple(options.split())
+        self.options = len(self.params)
         self.dtypes = dtypes
 
     def __repr__(self) -> str:
@@ -68,7 +75,7 @@ class Loop:
     def values(self) -> tuple[Expr, ...]:
         """The formula, traced: a value for each store."""
         operands = [e.load(i, kind) for i, kind in enumerate(self.kinds)]
-        found = self.formula(*operands, *(e.param(i) for i in range(self.options)))
+        found = self.formula(*operands, *(e._make("param", (), i, kind) for i, kind in enumerate(self.params)))
         values = tuple(map(e.lift, found if isinstance(found, tuple) else (found,)))
         for access, value in zip(self.stores, values, strict=True):
             if access == EACH and self.varies(value):
@@ -79,6 +86,11 @@ class Loop:
     def is_rows_alone(self) -> bool:
         """Whether all that is read and written are rows of one dtype, so that any dimension may play the part of the last."""
         return set(self.loads) == set(self.stores) == {ROW} and set(self.kinds) == {"T"}
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether a compiled loop takes chunks of rows at a time: where a store is summed over them, or no row is written first."""
+        return bool(self.totals) or self.stores[0] != ROW
 
     @property
     def totals(self) -> tuple[int, ...]:

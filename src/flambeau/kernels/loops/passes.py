@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
-from flambeau.kernels.loops.language import EACH, REDUCTIONS, Loop, in_order, uses
+from flambeau.kernels.loops.language import EACH, REDUCTIONS, Loop, in_order, position, uses
 
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
 
@@ -44,12 +44,16 @@ class Pass:
 
 @dataclass(frozen=True)
 class Passes:
-    """`stores`: what the last walk computes for those along the row, with the `numbers` before it; `made`: what is one number for each row."""
+    """`stores`: what the last walk computes for those along the row, with the `numbers` before it; `made`: what is one number for each row.
+
+    `put`: (place, value) of what is another value at one place of the row, written after it: where(position == place, value, ...).
+    """
 
     reducing: tuple[Pass, ...]
     made: dict[int, Expr]
     numbers: tuple[tuple[Expr, Expr], ...]
     stores: dict[int, Expr]
+    put: dict[int, tuple[Expr, Expr]]
 
     @property
     def keeps(self) -> bool:
@@ -67,9 +71,9 @@ class Passes:
         return not any(uses(value, e.load(0)) for value in self.stores.values())
 
 
-def passes(loop: Loop, room: int = 1) -> Passes:
-    """The passes of a loop, with room for so many rows of what is kept."""
-    return _Cut(loop, room).all()
+def passes(loop: Loop, room: int = 1, puts: bool = True) -> Passes:
+    """The passes of a loop, with room for so many rows of what is kept; and whether single places of a row may be written after it."""
+    return _Cut(loop, room).all(puts)
 
 
 class _Cut:
@@ -96,13 +100,23 @@ class _Cut:
                     found.append(value)
         return found
 
-    def all(self) -> Passes:
+    def all(self, puts: bool) -> Passes:
         along = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] != EACH}
         made = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] == EACH}
+        put = {k: found for k, v in along.items() if puts and (found := self.apart(v))}
         reducing = [self.one(level) for level in range(1, max(self.levels.values()) + 1)]
         of_made = {k: self.named(v) for k, v in made.items()}
-        numbers, values = self.hoist([self.named(v) for v in along.values()])
-        return Passes(tuple(reducing), of_made, numbers, dict(zip(along, values, strict=True)))
+        numbers, values = self.hoist([self.named(v.args[2] if k in put else v) for k, v in along.items()])
+        of_put = {k: (self.named(at), self.named(value)) for k, (at, value) in put.items()}
+        return Passes(tuple(reducing), of_made, numbers, dict(zip(along, values, strict=True)), of_put)
+
+    def apart(self, value: Expr) -> tuple[Expr, Expr] | None:
+        """(place, value) if this is one value at one place of the row, and another elsewhere."""
+        if value.op != "where" or value.args[0].op != "eq" or position not in value.args[0].args:
+            return None
+        a, b = value.args[0].args
+        at = b if a is position else a
+        return None if self.loop.varies(at) or self.loop.varies(value.args[1]) else (at, value.args[1])
 
     def one(self, level: int) -> Pass:
         chosen = [r for r in self.reductions if self.levels[r] == level]

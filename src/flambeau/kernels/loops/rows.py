@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import Expr, loads
-from flambeau.kernels.language.print_c import CONVERT, TYPES, LoopPrinter, storage_of
+from flambeau.kernels.language.print_c import CONVERT, TYPES, LoopPrinter, operand_dtype, storage_of
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, Passes, passes
 
@@ -23,9 +23,14 @@ EACH_PLACE = "FL_IVDEP for (int64_t i = 0; i < n; i++)"
 def print_rows(loop: Loop, dtype: str) -> str:
     """The C of the loop for one dtype: an fl_loop that the launcher calls once for each row, or for each chunk of rows."""
     name = f"rows_{loop.name}_{TYPES[dtype][0]}"
-    if dtype in ("float16", "bfloat16") and EACH not in (*loop.loads, *loop.stores):
-        return Rows(loop, dtype, f"static void FL_NAME({name}_long)").text() + _widened(loop, dtype)
-    return Rows(loop, dtype, f"void FL_NAME({name})").text() + (print_chunks(loop, dtype) if loop.totals else "")
+    halves = [*zip(loop.loads, loop.kinds, strict=True), *zip(loop.stores, loop.store_kinds, strict=True)]
+    if dtype in ("float16", "bfloat16") and (EACH, "T") not in halves and "T" not in loop.store_kinds[1:]:
+        return (
+            Rows(loop, dtype, f"static void FL_NAME({name}_long)").text()
+            + _widened(loop, dtype)
+            + (print_chunks(loop, dtype) if loop.in_chunks else "")
+        )
+    return Rows(loop, dtype, f"void FL_NAME({name})").text() + (print_chunks(loop, dtype) if loop.in_chunks else "")
 
 
 class Rows:
@@ -51,15 +56,16 @@ class Rows:
                 yield f"const {storage_of(kind, p.dtype)} *const a{i} = {source};"
         for k in loop.totals:
             yield f"{p.storage} *const total{k} = ({p.storage} *)ptr[{len(loop.loads) + k}];"
-        yield from (f"const {t} p{i} = ({t})param[{i}];" for i in range(loop.options))
+        yield from options(loop, p, 0)
         yield f"const {t} zero = ({t})fl_zero();"
-        yield "(void)param; (void)step; (void)zero;"
+        yield "(void)param; (void)step; (void)zero; (void)out;"
         for step in self.passes.reducing:
             yield from self.reduce(step)
         for k, value in self.passes.made.items():
             found, text = p.body(value)
-            place = f"*({p.storage} *)ptr[{len(loop.loads) + k if k else 0}]"
-            yield f"{{ {' '.join(found)} {place} = {p.write(p.dtype, text)}; }}"
+            dtype = operand_dtype(loop.store_kinds[k], p.dtype)
+            place = f"*({TYPES[dtype][1]} *)ptr[{len(loop.loads) + k if k else 0}]"
+            yield f"{{ {' '.join(found)} {place} = {p.write(dtype, text)}; }}"
         if self.passes.stores:
             yield from self.write()
 
@@ -78,6 +84,9 @@ class Rows:
                 place = f"(({p.storage} *)ptr[{len(self.loop.loads) + k}])" if k else "out"
                 yield f"    {place}[i] = {p.write(p.dtype, text)};"
         yield "}"
+        for at, value in self.passes.put.values():
+            found, (place, text) = p.bodies([at, value])
+            yield f"{{ {' '.join(found)} const int64_t at = {place}; if (at >= 0 && at < n) out[at] = {p.write(p.dtype, text)}; }}"
 
     def reduce(self, step: Pass) -> Iterator[str]:
         """One walk over the row in lanes."""
@@ -125,6 +134,12 @@ class Rows:
         return reads + found, texts
 
 
+def options(loop: Loop, p: LoopPrinter, first: int) -> list[str]:
+    """The statements that name the loop's own numbers, which come after so many others."""
+    kinds = [p.ctype_of_kind(kind) for kind in loop.params]
+    return [f"const {t} p{i} = ({t})param[{first + i}];" for i, t in enumerate(kinds)]
+
+
 def is_kept(value: Expr) -> bool:
     """Whether a value reads what was kept."""
     return (value.op == "local" and value.value == "k0") or any(map(is_kept, value.args))
@@ -132,20 +147,26 @@ def is_kept(value: Expr) -> bool:
 
 def _widened(loop: Loop, dtype: str) -> str:
     """The loop of rows in half precision: a row is widened and worked on as float32, which can keep what is dear, unless it is long."""
-    name, suffix, operands = f"rows_{loop.name}", TYPES[dtype][0], len(loop.loads)
-    reads = "FL_NAME(fl_widen)(w[k], x, n);" if dtype == "float16" else f"{EACH_PLACE} w[k][i] = fl_{suffix}_to_f32(x[i]);"
-    writes = "FL_NAME(fl_narrow)(out, w[0], n);" if dtype == "float16" else f"{EACH_PLACE} out[i] = fl_f32_to_{suffix}(w[0][i]);"
+    name, suffix = f"rows_{loop.name}", TYPES[dtype][0]
+    operands = [(loop.stores[0], loop.store_kinds[0]), *zip(loop.loads, loop.kinds, strict=True)]
+    halves = [k for k, (access, kind) in enumerate(operands) if kind == "T"]
+    count = len(loop.loads) + len(loop.stores)
+    reads = []
+    for k in halves:
+        if k:
+            one = f"{EACH_PLACE} w{k}[i] = fl_{suffix}_to_f32(x{k}[i]);"
+            reads.append(f"const uint16_t *const x{k} = (const uint16_t *)ptr[{k}];")
+            reads.append(f"FL_NAME(fl_widen)(w{k}, x{k}, n);" if dtype == "float16" else one)
+    writes = ""
+    if 0 in halves:
+        one = f"{EACH_PLACE} out[i] = fl_f32_to_{suffix}(w0[i]);"
+        writes = f"uint16_t *const out = (uint16_t *)ptr[0]; {'FL_NAME(fl_narrow)(out, w0, n);' if dtype == 'float16' else one}"
     return f"""{CONVERT}void FL_NAME({name}_f32){PARAMETERS};
 void FL_NAME({name}_{suffix}){PARAMETERS} {{
-    FL_ALIGNED float w[{operands + 1}][{NEAR}];
-    char *at[{operands + 1}];
-    uint16_t *const out = (uint16_t *)ptr[0];
+    FL_ALIGNED float {", ".join(f"w{k}[{NEAR}]" for k in halves)};
+    char *const at[] = {{{", ".join(f"(char *)w{k}" if k in halves else f"ptr[{k}]" for k in range(count))}}};
     if (n > {NEAR}) {{ FL_NAME({name}_{suffix}_long)(ptr, step, n, param); return; }}
-    for (int k = 0; k <= {operands}; k++) at[k] = (char *)w[k];
-    for (int k = 1; k <= {operands}; k++) {{
-        const uint16_t *const x = (const uint16_t *)ptr[k];
-        {reads}
-    }}
+    {" ".join(reads)}
     FL_NAME({name}_f32)(at, step, n, param);
     {writes}
 }}
@@ -153,17 +174,19 @@ void FL_NAME({name}_{suffix}){PARAMETERS} {{
 
 
 def print_chunks(loop: Loop, dtype: str) -> str:
-    """The loop of what has totals: an element is a chunk of rows, added up in the dtype they are computed in.
+    """The loop over chunks of rows: an element is a chunk. Totals are added up in the dtype they are computed in.
 
     Numbers: elements of a chunk (for the launcher), length of a row, rows of a chunk, the loop's own.
     """
     suffix, storage, _ = TYPES[dtype]
     name, operands = f"rows_{loop.name}_{suffix}", [loop.stores[0], *loop.loads, *loop.stores[1:]]
-    moves = {ROW: f"n * sizeof({storage})", EACH: f"sizeof({storage})", SHARED: "0"}
+    kinds = [loop.store_kinds[0], *loop.kinds, *loop.store_kinds[1:]]
+    sizes = [storage_of(kind, dtype) for kind in kinds]
+    moves = [{ROW: f"n * sizeof({t})", EACH: f"sizeof({t})", SHARED: "0"}[access] for t, access in zip(sizes, operands, strict=True)]
     clears = [f"(({storage} *)at[{len(loop.loads) + k}])[i] = 0;" for k in loop.totals]
     return f"""
 void FL_NAME({name}_chunks)(char *const *ptr, const int64_t *step, int64_t chunks, const double *param) {{
-    const int64_t n = (int64_t)param[1], move[] = {{{", ".join(moves[access] for access in operands)}}};
+    const int64_t n = (int64_t)param[1], move[] = {{{", ".join(moves)}}};
     for (int64_t c = 0; c < chunks; c++) {{
         char *at[{len(operands)}];
         for (int o = 0; o < {len(operands)}; o++) at[o] = ptr[o] + c * step[o];

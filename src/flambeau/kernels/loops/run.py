@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
 import numpy as np
@@ -18,10 +18,11 @@ from flambeau.kernels.arrays import Array
 from flambeau.kernels.loops import columns, late
 from flambeau.kernels.loops.evaluate import evaluate
 from flambeau.kernels.loops.language import DECLARED, EACH, ROW, SHARED, Loop
+from flambeau.kernels.loops.short import FEW, MOST, is_flat
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions.reduce import dense, reduce
 
-FEW = 32  # short rows that are worth bringing together
+MANY = 128  # such rows where not all operands are rows: there is more to a call
 INLINE, BLOCK = 32768, 16384  # elements: what is not worth a second thread; what a call takes otherwise
 FLOAT32 = np.dtype(np.float32)
 
@@ -29,6 +30,9 @@ FLOAT32 = np.dtype(np.float32)
 def run(loop: Loop, operands: Sequence[Array], options: Sequence[float] = (), dim: int = -1):
     """The stores of the loop."""
     first = operands[0]
+    if not first.ndim:  # a 0-d tensor is a row of one
+        found = run(loop, [a.reshape(1) for a in operands], options)
+        return tuple([a.reshape(()) for a in found]) if isinstance(found, tuple) else found.reshape(())
     if type(first) is np.ndarray:
         found = _usual(loop, operands, options, dim) if first.size and native.lib is not None else None
     else:
@@ -40,29 +44,36 @@ def ready(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float] =
     """What `run` does with arrays like these, as a function of them; None where there is more to it than one launch."""
     first = operands[0]
     kernel = compiled("rows", loop)
-    if kernel is native.not_compiled or not first.size or not first.ndim or dim not in (-1, first.ndim - 1) or loop.totals:
+    if kernel is native.not_compiled or not first.size or not first.ndim or dim not in (-1, first.ndim - 1) or loop.in_chunks:
         return None
-    rows = [a for a, access in zip(operands, loop.loads, strict=True) if access == ROW]
-    if not all([a.shape == first.shape and a.flags.c_contiguous for a in rows]):
+    if not all(
+        [a.flags.c_contiguous and (a.shape == first.shape or access != ROW) for a, access in zip(operands, loop.loads, strict=True)]
+    ):
         return None
-    shape, width, numbers = first.shape, first.shape[-1], tuple(map(float, options))
+    width, numbers = first.shape[-1], tuple(map(float, options))
+    if is_short(loop, first.size // width, width):
+        return _ready_short(loop, first, numbers) if first.size <= INLINE else None
     if len(loop.stores) > 1:
         return _ready_with_numbers(loop, kernel, first, numbers)
-    if width > short_up_to(loop) or first.size < FEW * width:
-        return kernel if not numbers else lambda *operands: kernel(*operands, *numbers)
-    if first.size > INLINE:
-        return None
-    short = compiled("short", loop)
+    return kernel if not numbers else lambda *operands: kernel(*operands, *numbers)
+
+
+def _ready_short(loop: Loop, first: np.ndarray, numbers: tuple) -> Callable:
+    shape, width, kernel = first.shape, first.shape[-1], compiled("short", loop)
+
+    def general(*operands):
+        found = _in_one("short", loop, operands, numbers)
+        return NotImplemented if found is None else found
 
     def one(x):
-        found = short(x.reshape(-1), width, *numbers)
+        found = kernel(x.reshape(-1), width, *numbers)
         return found if found is NotImplemented else found.reshape(shape)
 
     def several(*operands):
-        found = short(*[a.reshape(-1) for a in operands], width, *numbers)
+        found = kernel(*[a.reshape(-1) for a in operands], width, *numbers)
         return found if found is NotImplemented else found.reshape(shape)
 
-    return one if len(operands) == 1 else several
+    return general if not is_flat(loop) else one if len(loop.loads) == 1 else several
 
 
 def _ready_with_numbers(loop: Loop, kernel: Callable, first: np.ndarray, numbers: tuple) -> Callable:
@@ -92,7 +103,13 @@ def compiled(schedule: str, loop: Loop) -> Callable:
 @lru_cache(None)
 def short_up_to(loop: Loop) -> int:
     """Elements of a short row: the more operands, the earlier a row is long enough by itself."""
-    return 0 if compiled("short", loop) is native.not_compiled else 64 // len(loop.loads)
+    return 0 if compiled("short", loop) is native.not_compiled else MOST // len(loop.loads)
+
+
+@lru_cache(1024)
+def is_short(loop: Loop, rows: int, n: int) -> bool:
+    """Whether rows are better brought together."""
+    return n <= short_up_to(loop) and rows >= (FEW if is_flat(loop) else MANY)
 
 
 def _usual(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float], dim: int):
@@ -100,14 +117,13 @@ def _usual(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float],
     first = operands[0]
     if first.ndim and dim not in (-1, first.ndim - 1):
         return _across(loop, operands, options, dim % first.ndim)
-    if loop.totals:
-        return _with_totals(loop, operands, options)
-    if first.flags.c_contiguous and first.ndim:
-        width = first.shape[-1]
-        if width <= short_up_to(loop) and first.size >= FEW * width:
-            return _short(loop, operands, options)
-    else:
-        operands = [a if a.ndim and a.flags.c_contiguous else arrays.contiguous(a).reshape(a.shape or (1,)) for a in operands]
+    width = first.shape[-1]
+    if is_short(loop, first.size // width, width):
+        return (_flat if is_flat(loop) else partial(_in_chunks, "short"))(loop, operands, options)
+    if loop.in_chunks:
+        return _in_chunks("rows", loop, operands, options)
+    if not first.flags.c_contiguous:
+        operands = [arrays.contiguous(a) for a in operands]
     return _whole_rows(loop, operands, options, first.shape)
 
 
@@ -125,11 +141,11 @@ def _whole_rows(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[fl
     return (out, *made) if made else out
 
 
-def _short(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float]):
-    """Many short rows at a time. Large work is cut into calls for whole rows."""
-    (first, *others), kernel = operands, compiled("short", loop)
-    if any([a.shape != first.shape or not a.flags.c_contiguous for a in others]):
-        return _whole_rows(loop, operands, options, first.shape)
+def _flat(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float]):
+    """Many short rows at a time, of nothing but rows. Large work is cut into calls for whole rows."""
+    first, kernel = operands[0], compiled("short", loop)
+    if any([a.shape != first.shape or not a.flags.c_contiguous for a in operands]):
+        return _whole_rows(loop, [arrays.contiguous(a) for a in operands], options, first.shape)
     flat, c, n = [a.reshape(-1) for a in operands], first.shape[-1], first.size
     numbers = c, *map(float, options)
     if n <= INLINE:
@@ -179,34 +195,91 @@ def side_by_side(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[f
     return used[0] if dtype.itemsize > 2 else arrays.cast(used[0], dtype)
 
 
-def _with_totals(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float]):
-    """Rows in chunks, each with totals of its own, which are added up at the end."""
-    first, kernel = operands[0], compiled("rows", loop)
-    n = first.shape[-1]
-    for a, access in zip(operands, loop.loads, strict=True):
-        if kernel is native.not_compiled or a.dtype != first.dtype or (access == SHARED and a.shape != (n,)):
+def _in_chunks(schedule: str, loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float]):
+    """Rows in chunks. What is summed over the rows is found of each chunk, and added up at the end."""
+    first = operands[0]
+    if first.size <= INLINE and not loop.totals:
+        found = _in_one(schedule, loop, operands, options)
+        if found is not None:
+            return found
+    n, lead, wide = first.shape[-1], first.shape[:-1], FLOAT32 if first.itemsize == 2 else first.dtype
+    chunk = _chunk(loop, first.size // n, n)
+    chunks = -(-first.size // n // chunk)
+    shapes = {ROW: first.shape, EACH: (*lead, 1), SHARED: (chunks, n) if chunks > 1 else (n,)}
+    stores = [native.empty(shapes[a], wide if k == "wide" else first.dtype) for a, k in zip(loop.stores, loop.store_kinds, strict=True)]
+    if not onto(stores, loop, operands, options, schedule):
+        return _whole_rows(loop, operands, options, first.shape) if not loop.in_chunks else None
+    if chunks > 1:
+        stores = [reduce("sum", a, (0,), False, a.dtype) if access == SHARED else a for a, access in zip(stores, loop.stores, strict=True)]
+    return tuple(stores) if len(stores) > 1 else stores[0]
+
+
+def _in_one(schedule: str, loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float]):
+    """All rows in one chunk: what there is to say about it is known after the first time."""
+    first, view = operands[0], native.strided_view
+    into, numbers, sizes, dtypes, results = _one(schedule, loop, first.shape, first.dtype)
+    for a, size, dtype in zip(operands, sizes, dtypes, strict=True):
+        if a.size != size or a.dtype is not dtype or not a.flags.c_contiguous:
             return None
-    rows = first.size // n
-    chunk = max(1, min(128, max(32768 // n, rows // 64)))  # enough work for a block, and few enough rows to add in their own dtype
-    chunks = -(-rows // chunk)
-    sums = [native.empty((chunks, n) if chunks > 1 else (n,), first.dtype) for _ in loop.totals]
-    given = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in operands]
-    used = [native.empty(first.shape, first.dtype), *given, *sums]
+    stores = [native.empty(*result) for result in results]
+    seen = [view(a, (), (), 0) for a in (stores[0], *operands, *stores[1:])]
+    if into(*seen, *numbers, *options) is NotImplemented:
+        return None
+    return stores[0] if len(stores) == 1 else tuple(stores)
+
+
+@lru_cache(1024)
+def _one(schedule: str, loop: Loop, shape: tuple[int, ...], dtype: np.dtype) -> tuple:
+    """(the kernel, its first numbers, sizes and dtypes of the operands, shapes and dtypes of the stores)."""
+    n, size = shape[-1], prod(shape)
+    wide = FLOAT32 if dtype.itemsize == 2 else dtype
+    of_kind = {"T": dtype, "wide": wide, "i64": np.dtype(np.int64)}
+    sizes = {ROW: size, EACH: size // n, SHARED: n}
+    shapes = {ROW: shape, EACH: (*shape[:-1], 1)}
+    into = getattr(compiled(schedule, loop), "into", native.not_compiled)
+    stores = [(shapes[a], of_kind[k]) for a, k in zip(loop.stores, loop.store_kinds, strict=True)]
+    return into, (size, n, size // n), [sizes[a] for a in loop.loads], [of_kind[k] for k in loop.kinds], stores
+
+
+@lru_cache(1024)
+def _chunk(loop: Loop, rows: int, n: int) -> int:
+    """How many rows are a chunk."""
+    if loop.totals:
+        return max(1, min(128, max(INLINE // n, rows // 64)))  # enough work for a block, and few enough rows to add in their own dtype
+    return rows if rows * n <= INLINE else max(1, BLOCK // n)
+
+
+def onto(stores: Sequence[np.ndarray], loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float], schedule: str = "") -> bool:
+    """Whether a compiled loop wrote the stores, which lie like fresh ones: dense, "i" ones (n,) or a row for each chunk."""
+    first = operands[0]
+    n = first.shape[-1]
+    short = not is_flat(loop) and is_short(loop, first.size // n, n)
+    kernel = native.not_compiled if native.lib is None else compiled(schedule or ("short" if short else "rows"), loop)
+    if kernel is native.not_compiled:
+        return False
+    rows, used = first.size // n, [stores[0]]
+    sizes = {ROW: first.size, EACH: rows, SHARED: n}
+    for a, access, kind in zip(operands, loop.loads, loop.kinds, strict=True):
+        if a.size != sizes[access] or (kind == "T" and a.dtype != first.dtype):
+            return False
+        used.append(a if a.flags.c_contiguous else arrays.contiguous(a))
+    used += stores[1:]
+    chunk, numbers = _chunk(loop, rows, n), tuple(map(float, options))
     apart = {ROW: chunk * n, EACH: chunk, SHARED: 0}
-    steps = [apart[access] for access in (loop.stores[0], *loop.loads)] + [n] * len(sums)
+    steps = [apart[a] for a in (loop.stores[0], *loop.loads)] + [n if a == SHARED else apart[a] for a in loop.stores[1:]]
     for begin, count, each in ((0, rows // chunk, chunk), (rows // chunk, 1, rows % chunk)):
         if count and each:
             seen = [native.strided_view(a, (count,), (step,), begin * step) for a, step in zip(used, steps, strict=True)]
-            if kernel.into(*seen, each * n, n, each, *map(float, options)) is NotImplemented:
-                return None
-    return used[0], *[reduce("sum", a, (0,), False, a.dtype) if chunks > 1 else a for a in sums]
+            if kernel.into(*seen, each * n, n, each, *numbers) is NotImplemented:
+                return False
+    return True
 
 
 def _on_gpu(loop: Loop, operands: Sequence[Array], options: Sequence[float], dim: int):
     """By a kernel of the GPU, or None."""
     first = operands[0]
-    dim %= first.ndim or 1
-    if not first.ndim or any([a.dtype != first.dtype for a in operands]):
+    dim %= first.ndim
+    if any([a.dtype != first.dtype for a in operands]):
         return None
     n, last = first.shape[dim], dim == first.ndim - 1
     order = (*(d for d in range(first.ndim) if d != dim), dim)
@@ -226,15 +299,10 @@ def _on_gpu(loop: Loop, operands: Sequence[Array], options: Sequence[float], dim
 
 def _by_numpy(loop: Loop, operands: Sequence[Array], options: Sequence[float], dim: int):
     first = operands[0]
-    shape = first.shape
-    given = [a if access == SHARED else _row_last(a, dim) for a, access in zip(operands, loop.loads, strict=True)]
+    given = [a if access == SHARED else arrays.module_of(a).moveaxis(a, dim, -1) for a, access in zip(operands, loop.loads, strict=True)]
     found = evaluate(loop, given, options)
     stores = []
     for a, access in zip(found, loop.stores, strict=True):
-        a = a if access == SHARED else arrays.module_of(a).moveaxis(a, -1, dim) if shape else a.reshape(())
-        stores.append(dense(a, first.dtype, first))
+        a = a if access == SHARED else arrays.module_of(a).moveaxis(a, -1, dim)
+        stores.append(dense(a, a.dtype, first))
     return tuple(stores) if len(stores) > 1 else stores[0]
-
-
-def _row_last(a: Array, dim: int) -> Array:
-    return arrays.module_of(a).moveaxis(a, dim, -1) if a.ndim else a.reshape(1)  # a 0-d tensor is a row of one

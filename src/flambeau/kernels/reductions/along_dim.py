@@ -4,7 +4,7 @@ An array seen as (outer, n, inner) has outer * inner lines of n elements, `inner
 to `width` lines that lie side by side, and walks them together. scan_loops.py prints those that go from one element to the next,
 sorting_loops.py those that sort and select.
 
-To the launcher a line loop is a row program whose operand 0, the one it cuts into blocks, is the input: the row is the n * width elements
+To the launcher a line loop is one over rows whose operand 0, the one it cuts into blocks, is the input: the row is the n * width elements
 of the lines it takes. Where the results lie is their own affair: along that row they do not move.
 """
 

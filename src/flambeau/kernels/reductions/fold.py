@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.print_c import CONVERT, ENUM, FLOATS, TYPES, CPrinter, LoopPrinter, is_dear
+from flambeau.kernels.reductions import lanes
 
 INF = float("inf")
 ALL = ("float32", "float64", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
@@ -547,19 +548,19 @@ def inline(name: str, result: str, parameters: list[str], printer: CPrinter, for
     return f"static inline {result} {name}({', '.join(parameters)}) {{\n{used}{body}    return {value};\n}}"
 
 
-def table() -> tuple[list[str], list[str], list[tuple[str, str]]]:
-    """(declarations, rows of the table, [(fold, dtype)])."""
-    declarations, rows, instances = [], [], []
-    for fold in FOLDS:
-        for dtype in fold.dtypes:
-            names = {part: f"FL_NAME({home(fold, dtype)}_{part})" for part in PARTS}
-            names["merge"] = f"FL_NAME({home(fold, _accumulator(fold, dtype))}_merge)"
-            names["store"] = f"FL_NAME({fold_name(fold.name, dtype)}_store)"
-            declarations.append("".join(f"void {name}({PARTS[part]});\n" for part, name in names.items()))
-            out = dtype if fold.out == "T" else fold.out
-            rows.append(f'{{"{fold.name}", {ENUM[dtype]}, {ENUM[out]}, {", ".join(names.values())}}}')
-            instances.append((fold.name, dtype))
-    return declarations, rows, instances
+def table() -> tuple[list[str], list[str], list[str]]:
+    """(C texts, declarations, rows of the table)."""
+    texts = [*lanes.texts(), *(lanes.vectors(t, t) for t in ("int32_t", "int64_t")), HEAD]
+    declarations, rows = [], []
+    for fold, dtype in [(f, d) for f in FOLDS for d in f.dtypes]:
+        texts.append(print_fold(fold, dtype))
+        names = {part: f"FL_NAME({home(fold, dtype)}_{part})" for part in PARTS}
+        names["merge"] = f"FL_NAME({home(fold, _accumulator(fold, dtype))}_merge)"
+        names["store"] = f"FL_NAME({fold_name(fold.name, dtype)}_store)"
+        declarations.append("".join(f"void {name}({PARTS[part]});\n" for part, name in names.items()))
+        out = dtype if fold.out == "T" else fold.out
+        rows.append(f'{{"{fold.name}", {ENUM[dtype]}, {ENUM[out]}, {", ".join(names.values())}}}')
+    return texts, declarations, rows
 
 
 # The functions of a fold, in the order of fl_fold in loops.h, and what they take.

@@ -196,7 +196,7 @@ def recentred(g: Array, x: Array, mean: Array, scale: Array, slope: Array, shift
 
 
 def _each(name: str, operands: tuple[Array, ...], *given: Array) -> Array:
-    """A formula of arrays, and of numbers that each channel or row has one of: by a row program, or as it stands."""
+    """A formula of arrays, and of numbers that each channel or row has one of: by a loop over rows, or as it stands."""
     x = operands[0]
     numbers = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in [a.astype(x.dtype, copy=False) for a in given]]
     if all(map(_by_lines, operands)):

@@ -22,7 +22,7 @@ from flambeau.distributed.elastic.multiprocessing.tail_log import TailLog, every
 __all__ = ["PContext", "RunProcsResult"]
 
 TELLING = 1.8  # seconds in which the others may learn of a failure and end by themselves, saying whom they miss
-GRACE = 2.8  # seconds from asking them to end to killing them
+GRACE = 2.2  # seconds from asking them to end to killing them: 5 after the failure everything is over, on a busy machine, too
 
 
 @dataclass
