@@ -21,7 +21,7 @@ import pytest
 import flambeau
 
 NAMES = Path(__file__).parent / "public_names.txt"
-OURS = {"summary"}  # what PyTorch has nothing of, and programs are better off with
+OURS = {"plan", "summary"}  # what PyTorch has nothing of, and programs are better off with
 # Nothing of this is needed to add two tensors, and each would cost more than the rest of the import, or is a room of its own.
 HEAVY = (
     "asyncio",
