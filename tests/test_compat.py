@@ -52,7 +52,7 @@ with flambeau.compat.install_as_torch():
     from torchvision.datasets import FashionMNIST
     found["one object"] = [
         torch is flambeau, F is flambeau.nn.functional, optim is same_optim is flambeau.optim, Linear is flambeau.nn.Linear,
-        conv is sys.modules["flambeau.nn.modules.conv"], torch.random is flambeau.rng, torch.storage is flambeau.storage,
+        conv is sys.modules["flambeau.nn.modules.conv"], torch.random is flambeau.random, torch.storage is flambeau.storage,
         isinstance(flambeau.ones(1), torch.Tensor), importlib.import_module("torch.fft") is flambeau.fft,
         torchvision is flambeau.vision, transforms is flambeau.vision.transforms, FashionMNIST is flambeau.vision.datasets.FashionMNIST,
         torch.cuda.amp.GradScaler is not None, importlib.metadata.version("torchvision") == flambeau.version.torchvision_version,
@@ -194,7 +194,7 @@ def test_names_there_and_back():
     """A torch name and the module behind it must belong to each other."""
     for name in ("torch", "torch.nn.functional", "torch.random", "torch.storage", "torchvision", "torchvision.transforms"):
         assert alias.torch_name(alias.real_name(name)) == name
-    assert alias.torch_name("flambeau.random") is None and alias.torch_name("numpy") is None
+    assert alias.torch_name("flambeau.storage") is None and alias.torch_name("numpy") is None
 
 
 def test_children_are_told_by_the_environment():

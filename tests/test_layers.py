@@ -20,7 +20,7 @@ LENT = "torch_names"  # the room whose modules are modules of the package: flamb
 DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have
 
 FLOORS = """
-changes version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism random futures
+changes version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism generators futures
 kernels.layout kernels.meta kernels.native kernels.language kernels.mirrored
 kernels.arrays
 kernels.loops kernels.reductions kernels.indexing kernels.random
@@ -31,7 +31,7 @@ ops kernels.generate
 tensor
 interpreters
 eager
-tensor.methods tensor.memory tensor.making tensor.quantized sparse dispatch tracing batching rng settings
+tensor.methods tensor.memory tensor.making tensor.quantized sparse dispatch tracing batching random settings
 autograd linalg fft special masked functional signal testing quasirandom distributions multiprocessing
 overrides nn optim func library ao amp compiler serialization hub cpu cuda accelerator backends
 profiler memory viz utils

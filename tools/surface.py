@@ -34,7 +34,7 @@ from typing import Any
 from flambeau._surface import results as _results
 from flambeau.devices import device as _device
 from flambeau.dtypes import dtype as _dtype
-from flambeau.random import Generator as _Generator
+from flambeau.generators import Generator as _Generator
 from flambeau.tensor import Size as _Size, Tensor as _Tensor
 
 _Number = _int | _float | _complex

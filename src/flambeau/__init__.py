@@ -54,8 +54,8 @@ from flambeau.tensor.making.factories import (
     as_tensor, asarray, empty, empty_permuted, empty_strided, eye, from_file, frombuffer, full, full_like, scalar_tensor, tensor,
 )  # fmt: skip
 from flambeau.tensor.making.interop import from_dlpack, from_numpy, to_dlpack
-from flambeau import rng
-from flambeau.rng import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
+from flambeau import random
+from flambeau.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 # how programs run
 from flambeau.modes import (
@@ -86,7 +86,6 @@ tan_ tanh_ threshold_ trunc_ xlogy_ zero_
 e, pi, inf, nan, newaxis = _math.e, _math.pi, _math.inf, _math.nan, None
 legacy_contiguous_format = contiguous_format
 chalf = complex32
-random = rng  # torch.random is about generators' states; the stream of random words itself is the module flambeau.random
 storage = _typed_storage  # torch.storage
 globals().update(_TENSOR_TYPES)
 globals().update(_LEGACY_STORAGES)
@@ -98,7 +97,7 @@ has_lapack, has_openmp, has_mkl, has_spectral = True, False, False, True
 _ROOMS = frozenset({
     "_C", "_custom_op", "_custom_ops", "_library", "_ops", "__config__", "__future__", "_dynamo", "_VF", "_higher_order_ops", "_jit_internal", "_subclasses", "_tensor", "_tensor_str", "_utils", "amp", "autograd", "backends", "compiler", "cpu", "cuda", "distributed", "distributions", "fft", "func", "futures", "fx", "hub",
     "_functorch", "_guards", "_inductor", "_prims_common",
-    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides", "profiler", "quasirandom", "return_types", "serialization",
+    "jit", "library", "linalg", "masked", "memory", "multiprocessing", "nested", "nn", "onnx", "ops", "optim", "overrides", "profiler", "quasirandom", "random", "return_types", "serialization",
     "signal", "sparse", "special",
     "mps", "storage", "testing", "types", "utils", "version", "viz", "xpu",
     "accelerator", "ao", "functional", "quantization", "torch_version",

@@ -11,7 +11,7 @@ OURS, THEIRS, VISION = "flambeau", "torch", "torchvision"  # flambeau.vision is 
 # Rooms that PyTorch has too. What lives in another file of ours is a name of the package torch itself (flambeau.tensor.Size: torch.Size).
 ROOMS = frozenset(
     """amp ao autograd backends compiler cpu cuda distributed distributions fft func futures hub jit library linalg masked multiprocessing nn
-    optim overrides profiler serialization signal sparse special testing types utils version""".split()
+    optim overrides profiler random serialization signal sparse special testing types utils version""".split()
 )
 # Our file: PyTorch's, where the names differ.
 FILES = {
@@ -28,8 +28,7 @@ FILES = {
     "optim._muon": "optim",
     "tensor.making.parameter": "nn.parameter",
     "tensor.making.pickling": "_utils",
-    "random": "_C",
-    "rng": "random",
+    "generators": "_C",
     "serialization.allowed": "serialization",
     "serialization.options": "serialization",
     "sparse.invariants": "sparse",

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import rng
+from flambeau import random
 from flambeau.batching import dispatch, trees  # noqa: F401 - dispatch tells operations about batched tensors
 from flambeau.batching.batched import Batched, Level, wrapped
 from flambeau.batching.randomness import CHOICES
@@ -53,10 +53,10 @@ def vmap(func: Callable, in_dims: Any = 0, out_dims: Any = 0, randomness: str = 
         if chunk_size is None or chunk_size >= size:
             found, out_shape, _places = run(0, size)
             return trees.unflatten(found, out_shape)
-        drawn, chunks = rng.get_rng_state(), []
+        drawn, chunks = random.get_rng_state(), []
         for i in range(0, size, chunk_size):
             if randomness == "same":  # in all chunks
-                rng.set_rng_state(drawn)
+                random.set_rng_state(drawn)
             chunks.append(run(i, min(i + chunk_size, size)))
         _, out_shape, places = chunks[0]
         columns = zip(*(chunk[0] for chunk in chunks), strict=True)

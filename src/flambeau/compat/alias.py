@@ -24,8 +24,8 @@ from flambeau.compat.linked import can_do_without, first_for_pytorch, shared_obj
 from flambeau.compat.missing import no_module, unwatch, watch
 
 PACKAGES = {"torch": "flambeau", "torchvision": "flambeau.vision", "functorch": "flambeau.functorch"}
-# What PyTorch calls by a name that means something else inside Flambeau.
-ELSEWHERE = {"torch.random": "flambeau.rng", "torch.storage": "flambeau.tensor.memory.typed_storage"}
+# What PyTorch calls by a name that nothing has inside Flambeau.
+ELSEWHERE = {"torch.storage": "flambeau.tensor.memory.typed_storage"}
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # the folder the package lies in
 
 

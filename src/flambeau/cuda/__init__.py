@@ -17,7 +17,8 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from flambeau import devices, dtypes, rng
+from flambeau import devices, dtypes
+from flambeau import random as rng
 from flambeau.cuda.graphs import CUDAGraph as CUDAGraph
 from flambeau.cuda.graphs import graph as graph
 from flambeau.errors import AcceleratorError, OutOfMemoryError

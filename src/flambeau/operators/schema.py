@@ -204,13 +204,6 @@ class Reader:
         _check_defaults(schema)
         return schema
 
-    def whole_name(self) -> tuple[str, str]:
-        """The text as the name of an operation: (namespace::name, overload)."""
-        found = self.operator_name()
-        if self.kind != "eof":
-            self.fail(f"expected a name alone but found {self.shown()}")
-        return found
-
     def whole_type(self) -> Type:
         """The text as one type."""
         return self.type()[0]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from flambeau import dtypes
+from flambeau.generators import Generator
 from flambeau.quasirandom import directions
-from flambeau.random import Generator
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.interop import from_numpy
 from flambeau.tensor.making.random_factories import randint

@@ -18,9 +18,9 @@ from types import FunctionType
 from typing import IO, Any, TypeAlias
 
 from flambeau import devices, dtypes
+from flambeau.generators import Generator
 from flambeau.kernels import arrays
-from flambeau.random import Generator
-from flambeau.rng import get_state
+from flambeau.random import get_state
 from flambeau.serialization import durable, names
 from flambeau.serialization.locations import location_tag
 from flambeau.serialization.options import current

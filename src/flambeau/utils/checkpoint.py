@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from flambeau import modes, rng
+from flambeau import modes, random
 from flambeau.amp.autocast_mode import autocast
 from flambeau.autograd import api, engine, graph
 from flambeau.autograd.function import Function
@@ -139,7 +139,7 @@ class Surroundings:
             if enabled
         ]
         self.off = [device for device in ("cpu", "cuda") if not casting().enabled.get(device)]
-        self.rng = (rng.get_rng_state(), *get_device_states(*args)) if preserve_rng_state else None
+        self.rng = (random.get_rng_state(), *get_device_states(*args)) if preserve_rng_state else None
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
@@ -147,8 +147,8 @@ class Surroundings:
         with contextlib.ExitStack() as stack:
             if self.rng is not None:
                 state, devices, states = self.rng
-                stack.enter_context(rng.fork_rng(devices))
-                rng.set_rng_state(state)
+                stack.enter_context(random.fork_rng(devices))
+                random.set_rng_state(state)
                 set_device_states(devices, states)
             for settings in self.autocast:
                 stack.enter_context(autocast(*settings))

@@ -27,7 +27,7 @@ from flambeau.modes import enable_grad, no_grad
 from flambeau.nn.modules.module import Module
 from flambeau.optim.lbfgs import LBFGS
 from flambeau.optim.optimizer import Optimizer
-from flambeau.rng import fork_rng
+from flambeau.random import fork_rng
 from flambeau.tensor import Tensor
 from flambeau.utils.data import DataLoader
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau import dtypes as _dtypes
-from flambeau import rng
+from flambeau import random
 from flambeau.eager.arguments import tensors_in
 from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module
@@ -136,7 +136,7 @@ def summary(
         raise TypeError(f"summary() takes a Module; found {type(model).__name__}")
     if mode not in ("eval", "train"):
         raise ValueError(f"mode is 'eval' or 'train'; found {mode!r}")
-    random = rng.get_rng_state()
+    drawn = random.get_rng_state()
     try:
         arguments, named = _inputs(model, input_size, input_data, dtypes, device)
         named |= kwargs
@@ -144,7 +144,7 @@ def summary(
             return Summary(model, list(_tree(model, "", 0)), 0, False, depth)
         layers = _run(model, arguments, named, mode)
     finally:
-        rng.set_rng_state(random)
+        random.set_rng_state(drawn)
     held = sum(t.numel() * t.element_size() for t in tensors_in((arguments, named)))
     return Summary(model, layers, held, True, depth)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau.distributed.device_mesh import DeviceMesh
-from flambeau.rng import manual_seed as seed_generators
+from flambeau.random import manual_seed as seed_generators
 
 __all__ = ["manual_seed"]
 

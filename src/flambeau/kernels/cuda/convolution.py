@@ -38,26 +38,23 @@ SUM = Pointwise("conv_bias", lambda input, bias: input + bias, ("input", "bias")
 @where_it_is(0)
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the convolution of x with w into `out`."""
-    plan = _plan(x, _view(w), out, stride, padding, dilation, groups)
-    if plan is None or plan.is_product:
-        return False
-    if plan.large:
-        _convolve_by_columns(plan, x, w, bias, out)
-    else:
-        _launch(plan, False, out, x, w, bias)
-    return True
+    return _write(False, _plan(x, _view(w), out, stride, padding, dilation, groups), out, x, w, bias)
 
 
 @where_it_is(0)
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the transposed convolution of y with w into `out`."""
-    plan = _plan(out, _view(w), y, stride, padding, dilation, groups)
+    return _write(True, _plan(out, _view(w), y, stride, padding, dilation, groups), out, y, w, bias)
+
+
+def _write(turned: bool, plan: Plan | None, out, x, w, bias) -> bool:
+    """Whether the convolution, or the transposed one, is taken; if so, it is written."""
     if plan is None or plan.is_product:
         return False
     if plan.large:
-        _adjoint_by_columns(plan, y, w, bias, out)
+        (_adjoint_by_columns if turned else _convolve_by_columns)(plan, x, w, bias, out)
     else:
-        _launch(plan, True, out, y, w, bias)
+        _launch(plan, turned, out, x, w, bias)
     return True
 
 

@@ -19,14 +19,14 @@ import numpy as np
 from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes
+from flambeau.generators import DEFAULT_SEED, _checked_seed
+from flambeau.generators import Generator as CpuGenerator
+from flambeau.generators import default_generator as cpu_generator
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda.launch import compiled, strided
 from flambeau.kernels.language import print_cuda
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.random import sampling
-from flambeau.random import DEFAULT_SEED, _checked_seed
-from flambeau.random import Generator as CpuGenerator
-from flambeau.random import default_generator as cpu_generator
 
 
 class Generator(CpuGenerator):

@@ -18,24 +18,8 @@ from flambeau.kernels.language.print_c import ENUM
 
 HEAD = "(char *const *ptr, const int64_t *step, int64_t total, const double *param)"
 REALS = {
-    "float32": {
-        "REAL": "float",
-        "KIND": "f32",
-        "WHOLE": "int32_t",
-        "TYPE": "0",
-        "FABS": "fabsf",
-        "SQRT": "sqrtf",
-        "LANES": "(FL_VECTOR / 4)",
-    },
-    "float64": {
-        "REAL": "double",
-        "KIND": "f64",
-        "WHOLE": "int64_t",
-        "TYPE": "1",
-        "FABS": "fabs",
-        "SQRT": "sqrt",
-        "LANES": "(FL_VECTOR / 8)",
-    },
+    "float32": dict(REAL="float", KIND="f32", WHOLE="int32_t", TYPE="0", FABS="fabsf", SQRT="sqrtf", LANES="(FL_VECTOR / 4)"),
+    "float64": dict(REAL="double", KIND="f64", WHOLE="int64_t", TYPE="1", FABS="fabs", SQRT="sqrt", LANES="(FL_VECTOR / 8)"),
 }
 
 TEXT = """

@@ -31,30 +31,9 @@ from flambeau.kernels.linear_algebra.householder import MOST
 
 HEAD = "(char *const *ptr, const int64_t *step, int64_t total, const double *param)"
 # What replaces the names in capitals. TINY: below 2^-126 / 2^-24 (or 2^-1022 / 2^-53) squares and reciprocals lose digits.
-REALS = {
-    "float32": {
-        "REAL": "float",
-        "KIND": "f32",
-        "DOUBLE": "0",
-        "LANES": "16",
-        "WIDTH": "4",
-        "FMA": "fmaf",
-        "SQRT": "sqrtf",
-        "TINY": "0x1p-102f",
-        "LARGE": "0x1p126f",
-    },
-    "float64": {
-        "REAL": "double",
-        "KIND": "f64",
-        "DOUBLE": "1",
-        "LANES": "8",
-        "WIDTH": "2",
-        "FMA": "fma",
-        "SQRT": "sqrt",
-        "TINY": "0x1p-969",
-        "LARGE": "0x1p1022",
-    },
-}
+_SINGLE = dict(REAL="float", KIND="f32", DOUBLE="0", LANES="16", WIDTH="4", FMA="fmaf", SQRT="sqrtf", TINY="0x1p-102f", LARGE="0x1p126f")
+_DOUBLE = dict(REAL="double", KIND="f64", DOUBLE="1", LANES="8", WIDTH="2", FMA="fma", SQRT="sqrt", TINY="0x1p-969", LARGE="0x1p1022")
+REALS = {"float32": _SINGLE, "float64": _DOUBLE}
 
 # What is fused is written as such: the compiler must not fuse more.
 BEGINNING = """

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from flambeau import devices
+from flambeau.generators import Generator, default_generator
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.random import sampling
-from flambeau.random import Generator, default_generator
 
 
 def source(generator: Any, device: Any) -> Generator:

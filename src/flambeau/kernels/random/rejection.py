@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from flambeau.generators import Generator
 from flambeau.kernels.native.native import lib
 from flambeau.kernels.random.sampling import unit
-from flambeau.random import Generator
 
 Uniforms = Iterator[float]
 FLOATS = ("float64", "float32", "float16", "bfloat16")

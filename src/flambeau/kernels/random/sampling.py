@@ -1,6 +1,6 @@
 """From random words to random numbers: every distribution, with PyTorch's arithmetic, bit for bit.
 
-A `Generator` (random.py) hands out words of 32 bits. Each function here says how many words one sample takes and which
+A `Generator` (generators.py) hands out words of 32 bits. Each function here says how many words one sample takes and which
 formula turns them into a number. PyTorch's AVX2 and AVX-512 builds are the specification, on every machine:
 
     uniform        1 word (float64: 2)    u = low bits / 2**24 (or 2**53);  low + u (high - low)
@@ -28,9 +28,9 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
+from flambeau.generators import Generator
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
-from flambeau.random import Generator
 
 Shape = int | Sequence[int]
 lib = native.lib

@@ -15,7 +15,7 @@ from flambeau.interpreters import stack
 from flambeau.interpreters.by_name import DisableTorchFunction, DisableTorchFunctionSubclass, disabled_torch_function, innermost
 from flambeau.modes import state
 from flambeau.ops.copying import parse_to
-from flambeau.rng import Generator
+from flambeau.random import Generator
 from flambeau.tensor import DISPATCHED, Size, Tensor
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "Size", "TensorBase"]

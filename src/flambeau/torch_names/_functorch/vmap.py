@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import rng
+from flambeau import random
 from flambeau._C._functorch import _add_batch_dim, _remove_batch_dim
 from flambeau.batching import batched
 from flambeau.batching import vmap as ours
@@ -119,10 +119,10 @@ def _by_steps(func: Callable, in_dims: Any, out_dims: Any, randomness: str, chun
 
     if chunk_size is None or chunk_size >= size:
         return run(size, leaves)
-    drawn, chunks = rng.get_rng_state(), []
+    drawn, chunks = random.get_rng_state(), []
     for start in range(0, size, chunk_size):
         if randomness == "same":  # in all chunks
-            rng.set_rng_state(drawn)
+            random.set_rng_state(drawn)
         stop = min(start + chunk_size, size)
         parts = [x if d is None else x[(slice(None),) * d + (slice(start, stop),)] for x, d in zip(leaves, dims, strict=True)]
         chunks.append(tree_flatten(run(stop - start, parts)))

@@ -20,7 +20,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, Generic, TypeVar
 
 from flambeau.interpreters import stack
-from flambeau.rng import Generator
+from flambeau.random import Generator
 from flambeau.tensor.memory.host_memory import cuda_is_available
 from flambeau.utils.data import order, resume, streams
 from flambeau.utils.data._utils import worker

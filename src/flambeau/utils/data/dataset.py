@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from flambeau.rng import Generator, default_generator
+from flambeau.random import Generator, default_generator
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.random_factories import randperm
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from flambeau import errors
-from flambeau.rng import Generator
+from flambeau.random import Generator
 from flambeau.tensor.making.random_factories import randperm
 from flambeau.utils.data.dataset import Dataset
 from flambeau.utils.data.sampler import Sampler

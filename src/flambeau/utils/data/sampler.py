@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.rng import Generator, default_generator
+from flambeau.random import Generator, default_generator
 from flambeau.tensor.making.factories import as_tensor, empty
 from flambeau.tensor.making.random_factories import randint, randperm
 

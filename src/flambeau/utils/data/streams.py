@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.random as numpy_random
 
-from flambeau.random import Generator, default_generator
+from flambeau.generators import Generator, default_generator
 from flambeau.tensor import Tensor, wrap
 
 GLOBAL = (random._inst, numpy_random.mtrand._rand, default_generator)  # type: ignore[attr-defined]  # these are seeded by `seed_worker`

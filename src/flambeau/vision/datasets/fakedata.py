@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.rng import Generator
+from flambeau.random import Generator
 from flambeau.tensor.making.random_factories import randint, randn
 from flambeau.vision.datasets.vision import VisionDataset, transformed
 from flambeau.vision.transforms.functional import to_pil_image

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.generators import default_generator
 from flambeau.kernels.random import sampling
 from flambeau.nn.modules.module import Module
-from flambeau.random import default_generator
 
 
 class Transform(Module):

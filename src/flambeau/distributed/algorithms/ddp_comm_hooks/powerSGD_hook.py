@@ -21,7 +21,7 @@ from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.futures import Future
 from flambeau.ops.joining import cat, stack
-from flambeau.rng import fork_rng, manual_seed
+from flambeau.random import fork_rng, manual_seed
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty, zeros
 from flambeau.tensor.making.random_factories import randn

@@ -1,4 +1,4 @@
-/* The Mersenne Twister at the speed of C, on the words of a Generator (random.py tells how it works). What the words become is the
+/* The Mersenne Twister at the speed of C, on the words of a Generator (generators.py tells how it works). What the words become is the
    business of generated loops, see random_loops.py; shuffling goes one by one and stays here, as what is drawn until it fits is in rejection.c. */
 #include "launcher.h"
 

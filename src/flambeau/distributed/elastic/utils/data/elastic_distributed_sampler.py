@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau.rng import Generator
+from flambeau.random import Generator
 from flambeau.tensor.making.random_factories import randperm
 from flambeau.utils.data.distributed import DistributedSampler
 
