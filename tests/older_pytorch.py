@@ -45,6 +45,12 @@ CHANGED = {
         test_grad_scaler: test_infinities_of_sparse_gradients_are_found
         test_nothing: test_layers_refuse_what_is_no_size
         test_autocast_lists: test_results_on_cuda_have_pytorchs_dtypes""",
+    "schemas, tags and kernels of operators, what its profiler says of cycles": """
+        test_schema: test_every_operator_has_pytorchs_schema test_tags_are_pytorchs
+        test_library_kernels: test_a_library_takes_back_what_it_registered test_profiles_name_operators
+        test_library_checks: test_profiles_are_kept_in_pytorchs_files
+        test_order: test_the_profiler_sees_what_pytorchs_sees
+        test_fake_tensors: test_what_would_come_out""",
     "other rounding in quantized products of CPUs with matrix units, other saturation": """
         test_dynamic_layers: test_linear_gives_pytorchs_bits
         test_quantized_tensors: test_values_beyond_the_range_stop_at_its_ends""",

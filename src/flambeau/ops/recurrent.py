@@ -333,32 +333,19 @@ def _last_node(cell: str, out, bidirectional: bool, projected: bool) -> tuple[st
     return steps, "TransposeBackward0" if cell == "lstm" else "TransposeBackward1"
 
 
-@composite(method=False, autocast="half")
-def lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-    """(output, h, c) of an lstm; with hx = (h, c). For packed sequences: lstm(data, batch_sizes, hx, params, ..., bidirectional)."""
-    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return run("lstm", hasattr(hx, "_array"), given)
+def _declare(cell: str, results: str, meaning: str, autocast: str = "half") -> None:
+    doc = f"{results} of {meaning}. For packed sequences: {cell}(data, batch_sizes, hx, params, ..., bidirectional)."
+
+    @composite(name=cell, method=False, autocast=autocast, doc=doc)
+    def network(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
+        packed = hasattr(hx if cell == "lstm" else params, "_array")
+        return run(cell, packed, (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first))
 
 
-@composite(method=False, autocast="cpu state, cuda half")
-def gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-    """(output, h) of a gru. For packed sequences: gru(data, batch_sizes, hx, params, ..., bidirectional)."""
-    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return run("gru", hasattr(params, "_array"), given)
-
-
-@composite(method=False, autocast="half")
-def rnn_tanh(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-    """(output, h) of a plain network with tanh. For packed sequences: rnn_tanh(data, batch_sizes, hx, params, ..., bidirectional)."""
-    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return run("rnn_tanh", hasattr(params, "_array"), given)
-
-
-@composite(method=False, autocast="half")
-def rnn_relu(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-    """(output, h) of a plain network with relu. For packed sequences: rnn_relu(data, batch_sizes, hx, params, ..., bidirectional)."""
-    given = (input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-    return run("rnn_relu", hasattr(params, "_array"), given)
+_declare("lstm", "(output, h, c)", "an lstm; with hx = (h, c)")
+_declare("gru", "(output, h)", "a gru", "cpu state, cuda half")
+_declare("rnn_tanh", "(output, h)", "a plain network with tanh")
+_declare("rnn_relu", "(output, h)", "a plain network with relu")
 
 
 # -- single steps ----------------------------------------------------------------------------------------------------------
@@ -409,19 +396,12 @@ def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     return _cell("lstm", input, *hx, w_ih, w_hh, b_ih, b_hh)
 
 
-@composite(method=False, grad_name="AddBackward0", autocast="cpu state, cuda half")
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """h' after one step."""
-    return _cell("gru", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
+def _declare_cell(cell: str, node: str, autocast: str = "cuda half") -> None:
+    @composite(name=f"{cell}_cell", method=False, grad_name=node, autocast=autocast, doc="h' after one step.")
+    def step(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+        return _cell(cell, input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
 
 
-@composite(method=False, grad_name="TanhBackward0", autocast="cuda half")
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """h' after one step."""
-    return _cell("rnn_tanh", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
-
-
-@composite(method=False, grad_name="ReluBackward0", autocast="cuda half")
-def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
-    """h' after one step."""
-    return _cell("rnn_relu", input, hx, None, w_ih, w_hh, b_ih, b_hh)[0]
+_declare_cell("gru", "AddBackward0", "cpu state, cuda half")
+_declare_cell("rnn_tanh", "TanhBackward0")
+_declare_cell("rnn_relu", "ReluBackward0")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau.kernels import arrays
 from flambeau.kernels.language import evaluate as formulas
 from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
@@ -31,7 +32,13 @@ def evaluate(loop: Loop, operands: Sequence[Array], options: Sequence[float] = (
 class _Evaluation(formulas._Evaluation):
     def __init__(self, loop: Loop, operands, options, compute: np.dtype, shape: tuple[int, ...]):
         super().__init__(operands, options, compute)
-        self.loop, self.shape = loop, shape
+        self.loop, self.shape, self.home = loop, shape, arrays.module_of(operands[0])
+
+    def __call__(self, expr: Expr) -> Array:
+        found = super().__call__(expr)
+        if self.home is not np and type(found) is np.ndarray:  # a number, beside arrays on a GPU
+            found = self.known[expr] = self.home.asarray(found)
+        return found
 
     def value(self, expr: Expr) -> Array:
         if expr.op == "position":
@@ -44,14 +51,14 @@ class _Evaluation(formulas._Evaluation):
             return self.summed(self(expr.args[0]), -1)
         if expr.op == "peak":
             found = self(expr.args[0])
-            found = np.where(found == found, found, self.number(-np.inf))  # NaN counts as nothing
+            found = self.home.where(found == found, found, -np.inf).astype(found.dtype)  # NaN counts as nothing
             return found.max(-1, keepdims=True) if self.shape[-1] else found.sum(-1, keepdims=True)
         if expr.op == "pick":
             row = self.operands[expr.value].astype(self.compute, copy=False)
             at = np.broadcast_to(self(expr.args[0]), (*self.shape[:-1], 1))
             inside = (at >= 0) & (at < self.shape[-1])
             found = np.take_along_axis(np.broadcast_to(row, self.shape), np.where(inside, at, 0), -1)
-            return np.where(inside, found, self.number(np.nan))
+            return self.home.where(inside, found, np.nan).astype(found.dtype)
         return super().value(expr)
 
     def summed(self, array: Array, axis) -> Array:

@@ -207,8 +207,17 @@ static int record(const Run *run, Step *s, PyObject *const *results, Py_ssize_t 
 
 /* -- steps */
 
+/* Whether an array has elements: libraries give those without any strides of their own. */
+static bool is_full(PyObject *array) {
+    if (PyArray_CheckExact(array)) return PyArray_SIZE((PyArrayObject *)array) != 0;
+    PyObject *size = Py_TYPE(array) == fl_house.elsewhere ? PyObject_GetAttrString(array, "size") : NULL;
+    const bool full = size && PyObject_IsTrue(size) == 1;
+    Py_XDECREF(size);
+    return full;
+}
+
 static PyObject *wrapped(PyObject *made) {
-    if (PyArray_CheckExact(made) ? PyArray_SIZE((PyArrayObject *)made) != 0 : Py_TYPE(made) == fl_house.elsewhere) return PyObject_CallOneArg(fl_house.wrap, made);
+    if (is_full(made)) return PyObject_CallOneArg(fl_house.wrap, made);
     PyObject *array = PyObject_CallOneArg(fl_house.as_array, made), *tensor = array ? PyObject_CallOneArg(fl_house.wrap, array) : NULL;
     Py_XDECREF(array);
     return tensor;
