@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import warnings
 import weakref
 
@@ -309,3 +310,97 @@ def test_what_forward_keeps_for_its_backward_is_not_shared():
             (second + first).backward()
             found.append(logits.grad.numpy())
         np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+def learned(function, *args, **kwargs):
+    """The third result of a call, which its plan has given."""
+    for _ in range(3):
+        found = function(*args, **kwargs)
+    assert type(function.plans.find(*args, **kwargs)).__name__ == "Plan"
+    return found
+
+
+def test_a_plan_holds_for_other_numbers():
+    """A plan was made of the numbers of the call that it was learned from."""
+    x = fl.tensor([1.0, 2.0, 3.0])
+    for number in (2.0, 3.5, -1.0):
+        assert (x * number).tolist() == [number, 2 * number, 3 * number]
+        assert (number - x).tolist() == [number - 1, number - 2, number - 3]
+        assert (number**x).tolist() == pytest.approx([number, number**2, number**3])
+        assert x.clone().mul_(number).tolist() == [number, 2 * number, 3 * number]
+
+
+def test_plans_of_several_steps_have_pytorchs_history():
+    """Composites of several operations, carried out by compiled code, give other gradients or other names of nodes."""
+    found = []
+    for t in (fl, torch):
+        x, w = t.arange(6.0).reshape(2, 3).requires_grad_(), t.arange(12.0).reshape(4, 3).requires_grad_()
+        for _ in range(3):
+            y = t.einsum("ij,kj->ik", x, w)
+            z = t.nn.functional.mse_loss(y, t.zeros(2, 4))
+        gradients = t.autograd.grad(z, (x, w))
+        found.append([type(z.grad_fn).__name__, *[g.tolist() for g in gradients]])
+    assert found[0] == found[1]
+
+
+def test_running_averages_are_moved_by_plans():
+    """A plan forgot what the call had written beside its result."""
+    found = []
+    for t in (fl, torch):
+        x, mean, var = t.arange(12.0).reshape(4, 3), t.zeros(3), t.ones(3)
+        for _ in range(4):
+            t.nn.functional.batch_norm(x, mean, var, training=True)
+        found.append([*mean.tolist(), *var.tolist()])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
+def test_what_looks_at_values_has_no_plan():
+    """A call that went one way for some numbers goes that way for all."""
+    x, same = fl.ones(3), fl.ones(3)
+    for _ in range(3):
+        assert fl.allclose(x, same)
+    assert fl.allclose.plans.find(x, same) is False
+    assert not fl.allclose(x, x * 2)
+
+
+def test_the_default_dtype_is_asked_every_time():
+    """A factory, or a quotient of integers, kept the dtype that was the default when its plan was made."""
+    whole = fl.tensor([1, 2])
+    for dtype in (fl.float32, fl.float64, fl.float32):
+        fl.set_default_dtype(dtype)
+        try:
+            for _ in range(3):
+                assert fl.zeros(2, 3).dtype is (whole / 2).dtype is dtype
+        finally:
+            fl.set_default_dtype(fl.float32)
+
+
+def test_a_debugger_sees_every_line():
+    """Under a tracer, calls go through Python, so that they can be stepped through."""
+    x, lines = fl.ones(3), []
+    learned(fl.mul, x, x)
+
+    def trace(frame, event, argument):
+        lines.append(frame.f_code.co_filename)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        fl.mul(x, x)
+    finally:
+        sys.settrace(before)
+    assert any(line.endswith("pointwise.py") for line in lines)
+
+
+def test_a_plan_in_words():
+    """flambeau.plan says something else than what is done, or nothing of backward."""
+    shown = str(fl.plan(fl.softmax, fl.zeros(2, 3, requires_grad=True), dim=-1))
+    assert shown.splitlines()[0] == "softmax(float32 (2, 3) wants grad, dim=-1)"
+    assert "the compiled loop softmax, of argument 0" in shown and "saves result" in shown
+    assert "of which other is saved" in str(fl.plan(fl.mul, fl.ones(2, requires_grad=True), fl.ones(2)))
+    assert "no plan" in str(fl.plan(fl.allclose, fl.ones(2), fl.ones(2)))
+    written = fl.ones(2)
+    assert "writes over argument 0" in str(fl.plan(fl.Tensor.add_, written, 1)) and written.tolist() == [1.0, 1.0]
+    with pytest.raises(TypeError, match="plan\\(\\) takes an operation"):
+        fl.plan(print, 1)
