@@ -149,7 +149,7 @@ def room_of(module: str) -> str | None:
     if inside[0] in DIVIDED:
         part = ".".join(inside[:2])
         return part if part in FLOOR or part in UNSEEN else inside[0]
-    return inside[0] if in_sight(inside[0]) else LENT
+    return inside[0] if inside[0] in UNSEEN or in_sight(inside[0]) else LENT
 
 
 def in_sight(name: str) -> bool:

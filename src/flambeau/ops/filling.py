@@ -13,6 +13,14 @@ def fill(input, value):
     arrays.fill(input, _value(value, input))
 
 
+@fill.work_in_place
+def _(input, value):
+    if hasattr(value, "shape"):
+        return None
+    stored = _value(value, input)
+    return lambda out: out.fill(stored)
+
+
 fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
 
 
@@ -34,6 +42,7 @@ def _zero(input):
     arrays.fill(input, 0)
 
 
+_zero.work_in_place(lambda input: lambda out: out.fill(0))
 _zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))
 
 

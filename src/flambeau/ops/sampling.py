@@ -34,6 +34,11 @@ def distribution(signature):
             given = tuple(by_name[p] for p in parameters)
         fill(name, input, generator, **{p: float(v) for p, v in zip(names, given, strict=False)} if given else NOTHING)
 
+    @op.work_in_place
+    def _(input, *given):
+        *numbers, generator = given
+        return sampling.filler(name, input, *map(float, numbers)) if generator is None else None
+
     op.meta(specs.like)
     op.derivative(input=_zeros)
     return op

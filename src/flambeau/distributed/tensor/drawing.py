@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from flambeau import generators, modes
+from flambeau import modes, random
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor import exchange
 from flambeau.distributed.tensor.placement_types import Placement, Replicate
@@ -28,11 +28,11 @@ def agree(mesh: DeviceMesh) -> None:
     if mesh in _agreed or mesh.get_coordinate() is None:
         return
     with DisableTorchFunction():
-        state = generators.get_rng_state()
+        state = random.get_rng_state()
         on_mesh = state.to(mesh.device_type)
         for dim in range(mesh.ndim):
             on_mesh = exchange.broadcast(on_mesh, mesh, dim)
-        generators.set_rng_state(on_mesh.cpu())
+        random.set_rng_state(on_mesh.cpu())
         if mesh.device_type == "cuda":
             from flambeau import cuda
 
@@ -47,7 +47,7 @@ def manual_seed(seed: int, device_mesh: DeviceMesh) -> None:
     """Seed the generators of a mesh alike: all its processes call it with the same number."""
     if not isinstance(device_mesh, DeviceMesh):
         raise TypeError(f"manual_seed: expected a DeviceMesh, found {type(device_mesh).__name__}")
-    generators.manual_seed(seed)
+    random.manual_seed(seed)
     _agreed.add(device_mesh)
 
 

@@ -28,7 +28,7 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
-from flambeau.generators import Generator
+from flambeau.generators import Generator, default_generator
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
 
@@ -58,6 +58,24 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
         out = _rounded(out, dtype)
         out[out == end] = first
     return out
+
+
+def filler(kind: str, out: np.ndarray, *numbers: float) -> Callable[[np.ndarray], None] | None:
+    """What fills arrays like this with numbers of the default generator, where there is nothing to check or to convert any more; else None."""
+    fill = {"uniform": _fill_uniform, "normal": _fill_normal}.get(kind)
+    if fill is None or lib is None or out.dtype.char not in "fd" or not out.flags.carray or not out.size:
+        return None
+    first, second = numbers
+    if kind == "normal" and (out.size % 16 or not second >= 0):
+        return None
+    if kind == "uniform":
+        _check_uniform_range(out.dtype, first, second)
+
+    def run(out: np.ndarray) -> None:
+        with default_generator.lock:
+            fill(default_generator, out, first, second)
+
+    return run
 
 
 def normal(
