@@ -14,13 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import flambeau
+
 TIMEOUT = 60.0
 MARK = "LAUNCHING_TEST"
 OURS = ("-m", "flambeau", "run")
 REAL = ("-m", "torch.distributed.run")
 # Variables that would say that this test itself runs under a launcher.
 FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "FLAMBEAU_DIST_SECRET", "FLAMBEAU_AS_TORCH", "PYTHONPATH")
-SOURCES = str(Path(__file__).parents[2] / "src")  # what is tested, whatever else is installed
+SOURCES = str(Path(flambeau.__file__).parents[1])  # the package that is tested, in programs that stand elsewhere, too
 
 
 @dataclass

@@ -29,9 +29,11 @@ CASES = [(program, launcher) for program, (_, _, launchers) in PROGRAMS.items() 
 @cache
 def expected(program: str) -> str:
     """What a program prints under PyTorch."""
-    printed, wrong, _ = compare.run(compare.theirs(program, PROGRAMS[program][1]))
-    assert wrong is None, wrong
-    return printed
+    for _ in range(2):  # on a busy machine its ranks may miss each other
+        printed, wrong, _ = compare.run(compare.theirs(program, PROGRAMS[program][1]))
+        if wrong is None:
+            return printed
+    raise AssertionError(wrong)
 
 
 @pytest.mark.parametrize(
