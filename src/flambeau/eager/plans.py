@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
-from flambeau import changes, modes
+from flambeau import changes, dtypes, modes
 from flambeau.eager import record
 from flambeau.kernels import arrays
 from flambeau.kernels.native.native import lib, strided_view
@@ -48,9 +48,9 @@ class Note(NamedTuple):
     values: Sequence  # its arguments, in order; of a formula: its operands
     results: tuple[Tensor, ...]
     whole: Any  # what it returned
-    more: Any = (
-        None  # of a formula: (options, dtype it was computed in, dtype of the result); of views: their geometries; of a write: its work
-    )
+    # Of a formula: (options, dtype it was computed in, dtype of the result); of views: their geometries; of a write: (work, whether its first operand
+    # may be another one, too, what the work takes).
+    more: Any = None
 
 
 def note(*about: Any) -> None:
@@ -78,7 +78,7 @@ def learn(front: Callable, args: tuple, kwargs: dict, wants: bool, by_kind: int)
 
 
 def _plan(notes: list, result: Any, args: tuple, kwargs: dict, wants: bool, by_kind: int) -> Any:
-    """A compiled plan, or the answers of `learn` where there is none."""
+    """A plan for compiled code, or False."""
     if None in notes:
         return False
     given = list({id(t): t for t in _held((*args, *kwargs.values()))}.values())
@@ -389,7 +389,6 @@ class FormulaStep(Step):
             self.run = lambda *given: run(kernel, given[:n], given[n:], key, out_dtype, None)
 
     def _operand(self, plan: Plan, value: Any, at: int | None, key: Any, mixed: bool) -> int:
-        from flambeau import dtypes
         from flambeau.eager.pointwise import as_number
 
         if isinstance(value, Tensor):
@@ -476,9 +475,8 @@ class WriteStep(Step):
         self.run, self.several, given = about.more
         self.n_results = 0
         self.names = self.op.parameters[self.op.n_positional :] or None if len(given) == len(self.op.parameters) else None
-        numbers_at = [
-            _at(plan.args, v, i - 1) if i <= len(plan.args) else None for i, v in enumerate(given)
-        ]  # the first stands there twice
+        # The tensor that is written to stands in front of the operands, and so there twice.
+        numbers_at = [_at(plan.args, v, i - 1) if i <= len(plan.args) else None for i, v in enumerate(given)]
         self.codes = [plan.code(v, self.values) if at is None else ARGUMENT + at for v, at in zip(given, numbers_at, strict=True)]
         if self.codes[0] >= plan.given or (self.codes[0] in self.codes[1:] and not self.several):
             raise Unplanned
@@ -512,7 +510,7 @@ def furnish() -> None:
     """Tell the compiled part what tensors, storages and nodes are made of. Runs once, at import."""
     if lib is None:
         return
-    from flambeau import devices, dtypes, errors
+    from flambeau import devices, errors
     from flambeau.eager import array_ops, views
     from flambeau.kernels.native import memory_guard
     from flambeau.ops import formats

@@ -81,7 +81,7 @@ def _declare(kind: str) -> None:
     over.meta(lambda input, dims, keepdim: (reduced_shape(input.shape, dims, keepdim), input.dtype))
     along.derivative(input=scattered)
     along.meta(picked_shapes)
-    of_all.work(lambda input: folding.ready(kind, input, tuple(range(input.ndim)), False, input.dtype) if input.size else None)
+    of_all.work(lambda input: folding.ready_whole(kind, input, input.dtype))
     of_all.derivative(input=evenly)
     of_all.meta(lambda input: ((), input.dtype))
 

@@ -41,10 +41,7 @@ def _over_all(kind: str, dtype_of, **options):
     def total(input, dtype):
         return reduce(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype))
 
-    @total.work
-    def _(input, dtype):
-        return folding.ready(kind, input, tuple(range(input.ndim)), False, dtype_of(input, dtype)) if input.size else None
-
+    total.work(lambda input, dtype: folding.ready_whole(kind, input, dtype_of(input, dtype)))
     total.meta(lambda input, dtype: ((), dtype_of(input, dtype)))
     return total
 

@@ -9,7 +9,6 @@ Half precision is multiplied by the tensor cores, summed in float32 and rounded 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -89,42 +88,6 @@ def linear(x, weight, bias):
     _cublas().gemmEx(
         get_cublas_handle(), TRANSPOSED, PLAIN, n, m, k, ones, weight.data.ptr, kind.data, k, x.data.ptr, kind.data, k, ones,
         out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
-    )  # fmt: skip
-    return out
-
-
-def before_linear(grad, weight, shape: tuple[int, ...]):
-    """grad weight, of this shape: how the gradient (*, N) of a linear layer with this weight (N, K) reaches its input (*, K)."""
-    n, k = weight.shape
-    out = _by_rows(shape, grad, weight, (grad.size // max(n, 1), k, n), PLAIN)
-    return product(_rows(grad), weight).reshape(shape) if out is None else out
-
-
-def weight_of_linear(grad, input, shape: tuple[int, int]):
-    """grad^T input, of this shape: how the gradient (*, N) of a linear layer that was given input (*, K) reaches its weight (N, K)."""
-    n, k = shape
-    out = _by_rows(shape, grad, input, (n, k, grad.size // max(n, 1)), TRANSPOSED)
-    return product(_rows(grad).T, _rows(input)) if out is None else out
-
-
-def _rows(x):
-    """(*, C) as a matrix."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-
-
-def _by_rows(shape: tuple[int, ...], a, b, sizes: tuple[int, int, int], form: int):
-    """a @ b, or a.T @ b if that is the form, for (m, n, k) in `sizes` of contiguous arrays on the current GPU whose rows these are; else None."""
-    kind, (m, n, k), here = KINDS.get(a.dtype), sizes, runtime.getDevice()
-    if kind is None or a.dtype != b.dtype or not (a._c_contiguous and b._c_contiguous and m and n and k):
-        return None
-    if a.data.device_id != here or b.data.device_id != here:
-        return None
-    out = cupy.ndarray(shape, a.dtype)
-    compute = TF32 if allow_tf32 and a.dtype.char in "fF" else kind.compute
-    factors = _scalars(kind.scalar, 1, 0)
-    _cublas().gemmEx(
-        get_cublas_handle(), PLAIN, form, n, m, k, factors, b.data.ptr, kind.data, n, a.data.ptr, kind.data, k if form == PLAIN else m,
-        factors + kind.scalar.itemsize, out.data.ptr, kind.data, n, compute, DEFAULT_ALGORITHM,
     )  # fmt: skip
     return out
 

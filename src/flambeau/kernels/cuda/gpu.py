@@ -26,7 +26,7 @@ from flambeau.kernels.cuda import attention, convolution, launch, norm, recurren
 from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled
-from flambeau.kernels.cuda.gemm import before_linear, linear, product, product_into, usual_product, weight_of_linear
+from flambeau.kernels.cuda.gemm import linear, product, product_into, usual_product
 from flambeau.kernels.cuda.join import join
 from flambeau.kernels.cuda.launch import run
 from flambeau.kernels.cuda.pooling import pooled

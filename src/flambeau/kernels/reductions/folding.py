@@ -87,6 +87,13 @@ def whole(name: str) -> Callable:
     return native.not_compiled if native.lib is None else partial(native.lib.fold_all, name)
 
 
+def ready_whole(name: str, array: np.ndarray, out_dtype: np.dtype) -> Callable | None:
+    """`ready` for all elements: without a word of geometry where they lie one after another."""
+    if array.dtype == out_dtype and array.dtype.char in "fd" and array.size and array.flags.c_contiguous and native.lib is not None:
+        return whole(name)
+    return ready(name, array, tuple(range(array.ndim)), False, out_dtype) if array.size else None
+
+
 def _repeated(name: str, array, dims: tuple[int, ...]) -> tuple[str, tuple | None, float]:
     """(the fold, an index or None, its count): of dimensions that repeat the same elements, as those of an expanded array do, one is folded.
 

@@ -124,7 +124,7 @@ PyTypeObject fl_plans_type = {
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
-    PyObject *plans, *miss, *learn, *before, *dict, *weak; /* before: is called with every call's arguments, or NULL */
+    PyObject *plans, *miss, *learn, *before, *dict, *weak; /* before: is called with the arguments before a plan is carried out, or NULL */
 } Front;
 
 /* Whether a debugger, or who else traces, is to see every line: then the general way is taken, in Python. */
@@ -153,12 +153,10 @@ static PyObject *front_call(PyObject *self, PyObject *const *args, size_t nargsf
     if (said == FAILED) return NULL;
     if (said == UNKNOWN) goto general;
     PyObject *plan = find(plans, &look);
-    if (plan && f->before) {
-        PyObject *looked = PyObject_Vectorcall(f->before, args, nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, names);
+    if (plan && Py_IS_TYPE(plan, &fl_plan_type)) {
+        PyObject *looked = f->before ? PyObject_Vectorcall(f->before, args, nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, names) : Py_NewRef(Py_None);
         if (!looked) return NULL;
         Py_DECREF(looked);
-    }
-    if (plan && Py_IS_TYPE(plan, &fl_plan_type)) {
         PyObject *result = fl_plan_run(plan, &look, args);
         if (result != Py_NotImplemented) return result;
         Py_DECREF(result);
