@@ -73,7 +73,8 @@ def _usual_by_name(op, args: tuple, kwargs: dict, by_keyword: tuple[str, ...]) -
 def usual(op, values: tuple, by_keyword: tuple[str, ...]) -> Any:
     """The usual case, without detours: tensors in main memory, or on the only GPU, of one dtype if they are to be promoted, and plain options.
 
-    None where it is not so; then nothing has been done yet.
+    None where it is not so; then nothing has been done yet. Shapes that come once, as those of sequences of all lengths do, have no plan, and
+    take 1.1 to 2 times as long by names.
     """
     given: list = []
     needs, dtype, home, promotes = False, None, np.ndarray, op.promote
