@@ -15,6 +15,7 @@ products = 0
 # cuDNN
 enabled = True  # else our own kernels do its work
 benchmark = False  # of the ways to convolve, take the one that was the quickest when it was tried
+benchmark_limit: int | None = None  # how many are tried: 10 unless a program says something else; 0 means all
 deterministic = False  # take no way whose results may differ from run to run
 convolutions_in_tf32 = True
 

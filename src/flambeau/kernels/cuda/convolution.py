@@ -1,4 +1,4 @@
-"""Convolution on a GPU: which kernel of cuda/print_convolution.py, or which product by cuBLAS.
+"""Convolution on a GPU: by cuDNN, if it is there and takes it (convolution_graphs.py), else by a kernel of cuda/print_convolution.py or a product.
 
     small        one kernel in tiles (a weight's gradient: one for parts of it, and their sum)
     few channels in many groups: one kernel, a number to a thread (a weight's gradient: to a block)
@@ -19,31 +19,33 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import gemm
+from flambeau.kernels.cuda import convolution_graphs, gemm
 from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.cuda.print_convolution import DEPTH, FIELDS, WIDE, Conv, print_conv
-from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.reductions.reduce import reduce
 
 Sizes = tuple[int, ...]
 REALS = ("float32", "float64", "float16", "bfloat16")
 FEW = 4  # channels of a group that leave most of a tile empty
-LARGE, LARGE_HALF = 1 << 28, 1 << 26  # multiplications that are left to cuBLAS, which has tensor cores for half precision
+LARGE, LARGE_HALF = 1 << 28, 1 << 26  # multiplications that are left to cuBLASLt, which has tensor cores for half precision
 COLUMNS = 1 << 28  # elements of patches that are copied out at a time
 MOST = 65535  # blocks in the second direction of a grid
-SUM = Pointwise("conv_bias", lambda input, bias: input + bias, ("input", "bias"))
 
 
 @where_it_is(0)
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the convolution of x with w into `out`."""
+    if convolution_graphs.run("fprop", out, x, w, bias, stride, padding, dilation):
+        return True
     return _write(False, _plan(x, _view(w), out, stride, padding, dilation, groups), out, x, w, bias)
 
 
 @where_it_is(0)
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the transposed convolution of y with w into `out`."""
+    if convolution_graphs.run("dgrad", out, y, w, bias, stride, padding, dilation):
+        return True
     return _write(True, _plan(out, _view(w), y, stride, padding, dilation, groups), out, y, w, bias)
 
 
@@ -61,6 +63,9 @@ def _write(turned: bool, plan: Plan | None, out, x, w, bias) -> bool:
 @where_it_is(0)
 def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int):
     """The derivative by the weight of a convolution from x to y; None for what is not taken."""
+    found = convolution_graphs.weight_gradient(x, y, kernel, stride, padding, dilation, groups)
+    if found is not None:
+        return found
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
     plan = _plan(x, (shape, layout.contiguous_strides(shape)), y, stride, padding, dilation, groups)
     if plan is None:
@@ -117,7 +122,7 @@ def _convolve_by_columns(plan: Plan, x, w, bias, out) -> None:
             arrays.write(here, view)
         else:
             row = bias.reshape(-1, *(1,) * (out.ndim - 2))
-            arrays.run(SUM, (view, row), (), out.dtype, out.dtype, out=here)
+            arrays.run(convolution_graphs.SUM, (view, row), (), out.dtype, out.dtype, out=here)
 
 
 def _adjoint_by_columns(plan: Plan, y, w, bias, out) -> None:

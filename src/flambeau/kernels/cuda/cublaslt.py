@@ -35,7 +35,14 @@ PLAIN, ADD_BIAS = 1, 4
 ADD_WIDE = 3
 
 NOT_SUPPORTED = 15
-STATUS = {1: "not initialized", 3: "out of memory", 7: "invalid value", 8: "not made for this GPU", 13: "the launch failed", 14: "internal error"}
+STATUS = {
+    1: "not initialized",
+    3: "out of memory",
+    7: "invalid value",
+    8: "not made for this GPU",
+    13: "the launch failed",
+    14: "internal error",
+}
 WORKSPACE = 32 << 20  # the most an algorithm may ask for, which is what PyTorch grants it on the GPUs of today
 ALIGNED = 256  # what an address is a multiple of, at most, as far as the library cares
 ALGORITHM, FOUND = 64, 96  # bytes of an algorithm, and of it with what is said about it

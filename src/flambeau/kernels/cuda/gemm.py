@@ -153,7 +153,8 @@ def with_rows(weight, turned: bool, beta: int) -> Callable[[int, int, int], None
         plan = _plan(
             number, (rows, depth), (depth * size, size), shape, strides, min(addresses & -addresses, ALIGNED), False, switches, device
         )
-        plan.run(_scalars(plan.kind.scalar, 1, beta), a, pointer, out)
+        if isinstance(plan, Product):
+            plan.run(_scalars(plan.kind.scalar, 1, beta), a, pointer, out)
 
     return product
 
