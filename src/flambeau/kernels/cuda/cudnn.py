@@ -39,7 +39,7 @@ def package() -> Any:
     """NVIDIA's package with its library; None where one of them is not installed."""
     hidden = "torch" not in sys.modules
     if hidden:
-        sys.modules["torch"] = None  # type: ignore[assignment] - the package imports PyTorch where it finds it, which takes seconds
+        sys.modules["torch"] = None  # the package imports PyTorch where it finds it, which takes seconds
     try:
         import cudnn
 
