@@ -570,7 +570,7 @@ def empty_pinned(shape, dtype) -> np.ndarray:
     return found
 
 
-def _modules() -> dict[str, types.ModuleType]:
+def _modules() -> dict[str, types.ModuleType | None]:
     def module(name: str, **names) -> types.ModuleType:
         made = types.ModuleType(name)
         made.__dict__.update(names)
@@ -592,6 +592,7 @@ def _modules() -> dict[str, types.ModuleType]:
         "cupy.cuda.compiler": module("cupy.cuda.compiler", compile_using_nvrtc=compile_using_nvrtc),
         "cupy.cuda.function": module("cupy.cuda.function", Module=Module),
         "cupy.cuda.cublas": cublas,
+        "cudnn": None,  # the package is not installed: see fake_cudnn.py
     }
     sys.modules[__name__].cuda = cuda
     return found
@@ -601,7 +602,7 @@ def _modules() -> dict[str, types.ModuleType]:
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
     before = {n: sys.modules.pop(n, None) for n in (*_modules(), *_rooms())}
-    sys.modules.update(_modules())
+    sys.modules.update(_modules())  # type: ignore[arg-type]
     arrays.cuda_room = None
     try:
         yield sys.modules[__name__]

@@ -22,7 +22,6 @@ Look = tuple[Sizes, Sizes]  # (shape, strides in bytes)
 NUMBERED = {dtype.num: dtype for dtype in (cudnn.FLOAT16, cudnn.BFLOAT16)}
 LARGEST = 256  # features of a head
 FEW = 32  # queries: with as few of them, texts that grow word by word would be planned for again at every word
-ALIGNED = 16  # bytes that the library reads at a time
 Q, K, V, OUT, LSE, MASK, GRAD, DQ, DK, DV = range(1, 11)
 # cuDNN says of a query that may look at nothing that the sum of its exponentials is 0. We say infinity, which makes all its probabilities 0.
 NOTHING = Pointwise("attention_of_nothing", lambda lse: e.where(lse == -np.inf, np.inf, lse), ("lse",))
@@ -140,13 +139,13 @@ def _view(shape: Sizes, strides: Sizes, size: int) -> tuple[Sizes, Sizes] | None
 
 def _ready(x):
     """The array itself, if the library can read it as it lies, else a copy."""
-    return x if not x.data.ptr % ALIGNED and _is_readable(x.shape, x.strides, x.itemsize) else arrays.contiguous_copy(x)
+    return x if not x.data.ptr % cudnn.ALIGNED and _is_readable(x.shape, x.strides, x.itemsize) else arrays.contiguous_copy(x)
 
 
 @lru_cache(4096)
 def _is_readable(shape: Sizes, strides: Sizes, size: int) -> bool:
     return strides[-1] == size and all(
-        [n == 1 or (step > 0 and not step % ALIGNED) for n, step in zip(shape[:-1], strides[:-1], strict=True)]
+        [n == 1 or (step > 0 and not step % cudnn.ALIGNED) for n, step in zip(shape[:-1], strides[:-1], strict=True)]
     )
 
 
@@ -158,6 +157,6 @@ def _whole(mask, shape: Sizes, keys: int):
     heads = given[first : len(lead)]
     full = (*given[:first], *(heads if max(heads, default=1) == 1 else lead[first:]), rows, keys)
     mask = mask.reshape(given)
-    if given == full and mask.strides[-1] == mask.itemsize and not mask.data.ptr % ALIGNED and min(mask.strides) > 0:
+    if given == full and mask.strides[-1] == mask.itemsize and not mask.data.ptr % cudnn.ALIGNED and min(mask.strides) > 0:
         return mask
     return arrays.contiguous_copy(cupy.broadcast_to(mask, full))

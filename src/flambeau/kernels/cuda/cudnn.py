@@ -29,7 +29,10 @@ from flambeau.kernels import libraries
 
 Sizes = tuple[int, ...]
 FLOAT16, BFLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+ALIGNED = 16  # what addresses are multiples of: the library reads so many bytes at a time
 NAMES = {FLOAT16: "HALF", BFLOAT16: "BFLOAT16", FLOAT32: "FLOAT"}
+# Ways to convolve that add and subtract whole patches: infinity would spoil numbers that it does not meet.
+SPREADING = ("FFT", "WINOGRAD", "WINOGRAD_TILE_4x4", "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13")
 USUAL_LIMIT = 10  # plans that are tried
 ROUNDS = 3  # how often a plan is run where the quickest is looked for
 
@@ -121,15 +124,15 @@ class Graph:
     def planned(self, exact: bool) -> Graph | None:
         """The graph, ready to run; None if cuDNN has no way to carry it out. `exact` allows no shorter formats for numbers on the way."""
         notes, modes = package().numerical_note, package().heur_mode
-        unwanted = [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS] if exact else []
+        unwanted = [getattr(notes, name) for name in SPREADING]
+        unwanted += [notes.TENSOR_CORE, notes.DOWN_CONVERT_INPUTS] if exact else []
         unwanted += [notes.REDUCED_PRECISION_REDUCTION] if self.dtype == FLOAT32 else []
         unwanted += [notes.NONDETERMINISTIC] if deterministic() else []
         try:
             self.nodes.validate()
             self.nodes.build_operation_graph()
             self.nodes.create_execution_plans([modes.A, modes.FALLBACK])
-            if unwanted:
-                self.nodes.deselect_numeric_notes(unwanted)
+            self.nodes.deselect_numeric_notes(unwanted)
             self.nodes.check_support()
             self.nodes.build_plans()
         except (RuntimeError, package().cudnnGraphNotSupportedError):
