@@ -113,6 +113,9 @@ class Work:
                 future.set_exception(self._error)
 
 
+_Work = Work  # its older name
+
+
 class Done(Work):
     """Work that was over before anyone could ask."""
 
