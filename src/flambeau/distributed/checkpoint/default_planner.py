@@ -40,13 +40,9 @@ from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty
 
 __all__ = [
-    "DefaultLoadPlanner",
-    "DefaultSavePlanner",
-    "create_default_global_load_plan",
-    "create_default_global_save_plan",
-    "create_default_local_load_plan",
-    "create_default_local_save_plan",
-]
+    "DefaultLoadPlanner", "DefaultSavePlanner", "create_default_global_load_plan", "create_default_global_save_plan",
+    "create_default_local_load_plan", "create_default_local_save_plan",
+]  # fmt: skip
 
 
 class DefaultSavePlanner(SavePlanner):

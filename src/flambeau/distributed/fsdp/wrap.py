@@ -21,15 +21,9 @@ from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 
 __all__ = [
-    "CustomPolicy",
-    "ModuleWrapPolicy",
-    "always_wrap_policy",
-    "enable_wrap",
-    "lambda_auto_wrap_policy",
-    "size_based_auto_wrap_policy",
-    "transformer_auto_wrap_policy",
-    "wrap",
-]
+    "CustomPolicy", "ModuleWrapPolicy", "always_wrap_policy", "enable_wrap", "lambda_auto_wrap_policy", "size_based_auto_wrap_policy",
+    "transformer_auto_wrap_policy", "wrap",
+]  # fmt: skip
 
 # -- policies that see the whole tree ------------------------------------------------------------------------------
 
