@@ -17,7 +17,7 @@ from flambeau.distributed.checkpoint.places import _StorageInfo
 from flambeau.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from flambeau.distributed.checkpoint.resharding import narrow_tensor_by_index
 from flambeau.distributed.checkpoint.storage import StorageReader
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 from flambeau.serialization import load
 from flambeau.tensor import Tensor
 
@@ -80,9 +80,7 @@ class FileSystemReader(StorageReader):
         for name, wanted in by_file.items():
             wanted.sort(key=lambda pair: pair[0].offset)
             self._read_file(name, wanted, planner)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return finished(None)
 
     def _place(self, index: MetadataIndex) -> _StorageInfo:
         place = self.storage_data.get(index)

@@ -263,7 +263,7 @@ class DistributedDataParallel(Module, Joinable):
         return self._buffers_of_model.wanted()
 
     def _sync_buffers(self) -> None:
-        with _silent():
+        with modes.recording(False):
             source = self._find_common_rank(self._distributed_rank, True) if self._join_config.enable else 0
             self._sync_module_buffers(source)
 
@@ -333,9 +333,6 @@ class DistributedDataParallel(Module, Joinable):
 
     def _check_reducer_finalized(self) -> None:
         self.reducer._check_reducer_finalized()
-
-    def _fire_reducer_autograd_hook(self, idx: int, *unused: Any) -> None:
-        self.reducer._autograd_hook(idx)
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """What is known about this model and its last pass, by PyTorch's names."""
@@ -419,17 +416,6 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer._register_comm_hook(hook_state, hook)
         if static:
             self._set_static_graph()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """As no_grad."""
-    before = modes.state.grad
-    modes.set_recording(False)
-    try:
-        yield
-    finally:
-        modes.set_recording(before)
 
 
 def _index(device: Any) -> int:

@@ -131,9 +131,7 @@ class Done(Work):
         return True
 
     def get_future(self) -> futures.Future:
-        future: futures.Future = futures.Future()
-        future.set_result(list(self._outputs))
-        return future
+        return futures.finished(list(self._outputs))
 
 
 Step = Callable[[], None]
