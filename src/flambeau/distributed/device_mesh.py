@@ -129,9 +129,6 @@ class DeviceMesh:
             raise RuntimeError(f"rank {self._rank} is not in {self!r}, whose ranks are {sorted(self._ranks)}")
         return coordinate[self._dim(mesh_dim)]
 
-    def _is_current_rank_part_of_mesh(self) -> bool:
-        return self._rank in self._ranks
-
     def _places(self) -> list[int]:
         place = self._ranks.index(self._rank) if self._rank in self._ranks else 0
         return self._layout.places(self._layout.start(place))
@@ -296,23 +293,6 @@ class DeviceMesh:
 
     def _get_root_mesh(self) -> DeviceMesh:
         return self if self._root_mesh is None else self._root_mesh
-
-    def _get_root_mesh_dim(self) -> int | None:
-        """Which dimension of the root a mesh with one dimension is."""
-        root = self._get_root_mesh()
-        found = [i for i in range(root.ndim) if root._layout.dims[i] == self._layout.dims[0]]
-        return found[0] if self.ndim == 1 and root is not self and found else None
-
-    def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
-        """All meshes along one dimension, this process's own among them."""
-        at = self._get_mesh_dim_by_name(mesh_dim_name)
-        layout, found = self._layout[[at]], []
-        for start in layout.starts(len(self._ranks)):
-            ranks = [self._ranks[place] for place in layout.places(start)]
-            made = DeviceMesh(self._device_type, ranks, mesh_dim_names=(mesh_dim_name,), _init_backend=False, _rank=self._rank)
-            made._groups = [self._groups[at] if self._rank in ranks and self._groups else None]
-            found.append(made)
-        return found
 
     @staticmethod
     def from_group(

@@ -6,8 +6,7 @@ from flambeau.doors import door
 
 __getattr__, __dir__, __all__ = door(__name__, {
     "buffers": "_BufferCommHook _BufferCommHookLocation",
-    "builtin_hooks": "BuiltinCommHookType",
-    "by_hand": """_DEFAULT_FIRST_BUCKET_BYTES _broadcast_coalesced _compute_bucket_assignment_by_size _register_builtin_comm_hook
+    "by_hand": """BuiltinCommHookType _DEFAULT_FIRST_BUCKET_BYTES _broadcast_coalesced _compute_bucket_assignment_by_size _register_builtin_comm_hook
         _register_comm_hook _verify_params_across_processes""",
     "grad_bucket": "GradBucket",
     "logging_data": "Logger",

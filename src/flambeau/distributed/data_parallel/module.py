@@ -270,9 +270,6 @@ class DistributedDataParallel(Module, Joinable):
     def _sync_module_buffers(self, authoritative_rank: int) -> None:
         self._buffers_of_model.send(authoritative_rank)
 
-    def _assign_modules_buffers(self) -> None:
-        self._buffers_of_model.look_up()
-
     @property
     def modules_buffers(self) -> list[Tensor]:
         """The buffers that are sent."""
@@ -343,9 +340,6 @@ class DistributedDataParallel(Module, Joinable):
         if sample_rate < 1:
             raise ValueError(f"DDP runtime logging sample rate should be equal or greater than 1, found {sample_rate}")
         self.reducer._set_ddp_runtime_logging_sample_rate(sample_rate)
-
-    def _set_ddp_sink_clone(self, val: bool) -> None:
-        """Outputs are given on as they are: there is nothing that could be cloned."""
 
     def _get_data_parallel_params(self, module: Module, named_params: bool = False) -> Iterator[Any]:
         """The parameters that take part."""

@@ -289,10 +289,6 @@ class DTensor(Tensor):
 
         return clipping.clip(tensors, total, most)
 
-    def _raise_if_contains_partial_placements(self) -> None:
-        if any(p.is_partial() for p in self.placements):
-            raise ValueError("Any checkpointing related operations are not supported for DTensor with partial placements!")
-
 
 def _refused(name: str) -> Callable:
     def refuse(self: DTensor, *args: Any, **kwargs: Any) -> Any:
