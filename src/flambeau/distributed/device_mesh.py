@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau import distributed as dist
 from flambeau.distributed._mesh_layout import Layout
 from flambeau.dtypes import int32
 from flambeau.tensor import Tensor
@@ -172,8 +173,6 @@ class DeviceMesh:
 
     def _join(self, overrides: Sequence[Override]) -> None:
         """Make the groups of all dimensions. All processes of the default group come here, those outside of the mesh, too."""
-        from flambeau import distributed as dist
-
         if not dist.is_initialized():
             dist.init_process_group()
         world = dist.get_world_size()
@@ -188,8 +187,6 @@ class DeviceMesh:
 
     def _group_along(self, layout: Layout, name: str, override: Override) -> Any:
         """The group of this process among those of a layout with one dimension; None if it is in none of them."""
-        from flambeau import distributed as dist
-
         backend, options = override
         everybody = layout.numel == dist.get_world_size() and [self._ranks[p] for p in layout.places()] == list(range(layout.numel))
         if everybody and backend is None and options is None:
@@ -299,8 +296,6 @@ class DeviceMesh:
         group: ProcessGroup | list[ProcessGroup], device_type: str, mesh: Any = None, *, mesh_dim_names: tuple[str, ...] | None = None
     ) -> DeviceMesh:
         """The mesh whose dimensions have these groups, which exist already. `mesh` says which ranks they are where there are several."""
-        from flambeau import distributed as dist
-
         groups = list(group) if isinstance(group, (list, tuple)) else [group]
         if not groups:
             raise ValueError("Expected at least one ProcessGroup to be specified, found an empty list")
@@ -378,8 +373,6 @@ def _rebuilt_mesh(device_type: str, ranks: list[int], dims: Any, names: tuple[st
 
 
 def _default_rank() -> int:
-    from flambeau import distributed as dist
-
     return dist.get_rank() if dist.is_initialized() else 0
 
 

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau import distributed as dist
 from flambeau import errors, modes
 from flambeau.distributed.device_mesh import DeviceMesh, current_mesh
 from flambeau.distributed.tensor import exchange
@@ -356,8 +357,6 @@ def _rebuilt(
 
 def _checked(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
     """`run_check`: the same shapes everywhere, and along replicated dimensions what the first rank has."""
-    from flambeau import distributed as dist
-
     seen: list[Any] = [None] * mesh.size()
     if mesh.ndim == 1 and mesh.size() > 1:
         dist.all_gather_object(seen, (tuple(local.shape), tuple(local.stride())), group=mesh.get_group())
