@@ -14,7 +14,7 @@ from typing import Any
 from flambeau import modes
 from flambeau.devices import device as as_device
 from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
-from flambeau.distributed.data_parallel import builtin_hooks, delayed, replicas, uneven
+from flambeau.distributed.data_parallel import by_hand, delayed, replicas, uneven
 from flambeau.distributed.data_parallel.arguments import check_hook, check_module, default_group
 from flambeau.distributed.data_parallel.assignment import BucketCapacities, assign_by_size
 from flambeau.distributed.data_parallel.buffers import Buffers, _BufferCommHook, _BufferCommHookLocation
@@ -300,7 +300,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
         """A hook by its number: all-reduce, or all-reduce in float16."""
-        self.reducer._register_comm_hook(None, builtin_hooks.hook_of(comm_hook_type, self.process_group))
+        self.reducer._register_comm_hook(None, by_hand.hook_of(comm_hook_type, self.process_group))
         if self.logger is not None:
             self.logger._set_comm_hook_name(str(comm_hook_type))
 
