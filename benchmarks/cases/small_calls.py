@@ -14,7 +14,7 @@ def small_calls(subject: str, about: str, *calls: str) -> None:
 
     def body(torch, device, call):
         names = inputs(torch, device)
-        exec(f"def run():\n    {call}", names)
+        exec(f"def run():\n    global z\n    {call}", names)
         return names["run"]
 
     body.__name__, body.__doc__, body.__module__ = subject, about, __name__
