@@ -42,7 +42,7 @@ def rowwise(grad_name: str, **columns) -> Callable[[Callable], ArrayOp]:
                 raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}. Try {name}(x, dim, dtype=torch.float32)')
             return run.run(loop, (input,), (), layout.wrap_dim(whole(dim), input.ndim))
 
-        forward.__module__ = formula.__module__  # the file that declares the operation
+        forward.__module__ = formula.__module__
 
         def prepare(input, dim, dtype):
             usual = dtype is None and input.dtype.kind not in "biuc"
@@ -101,11 +101,12 @@ def looped(loop: Loop, **columns) -> Callable[[Callable], ArrayOp]:
             return run.run(loop, given[:n], given[n:])
 
         def shapes(*given, **named):
-            first, *_ = *given, *named.values()
+            first = (*given, *named.values())[0]
             found = {ROW: first.shape, EACH: (*first.shape[:-1], 1), SHARED: first.shape[-1:]}
             specs = [(found[access], first.dtype) for access in loop.stores]
             return specs if op.returns else specs[0]
 
+        forward.__module__ = signature.__module__  # the file that declares the operation
         op.forward, op.shape_rule = forward, shapes
         op.work(lambda *given: run.ready(loop, given[:n], given[n:]))
         LOOPED[op.name] = loop
