@@ -19,7 +19,7 @@ from flambeau.kernels.cuda.print_recurrent import Walk, print_step, print_walk, 
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.templates.recurrent import GATES
 
-MOST_ROWS = 8  # samples of a block: with more of them products by cuBLAS are better
+MOST_ROWS = 8  # samples of a block: with more of them products by cuBLASLt are better
 FEW_STEPS = 2  # so few are not worth bringing all weights to every multiprocessor
 REGISTERS = 128  # of a thread, for weights
 
