@@ -83,8 +83,8 @@ def preferred_linalg_library(backend: str | None = None) -> str:
 
 
 def preferred_blas_library(backend: str | None = None) -> str:
-    """Which library multiplies matrices on a GPU: cuBLASLt, which is the larger part of cuBLAS and answers to both names. Others are refused."""
-    return _only("cublaslt", backend, ("default", "cublas", "cublaslt"), ("ck", "hipblaslt"))
+    """Which library multiplies matrices on a GPU: cuBLAS, of which cuBLASLt is a part. Others are refused."""
+    return _only("cublas", backend, ("default", "cublas"), ("cublaslt", "ck", "hipblaslt"))
 
 
 def _only(answer: str, asked: str | None, here: tuple[str, ...], elsewhere: tuple[str, ...]) -> str:

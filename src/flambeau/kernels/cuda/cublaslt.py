@@ -1,7 +1,7 @@
 """The door to cuBLASLt: products of matrices whose kind is described once, and whose algorithm the library has chosen for it.
 
-CuPy has no functions for this library, and those for cuBLAS refuse to work while a stream is being captured. So it is called as any C library is, with the
-functions of NVIDIA's header cublasLt.h; it is in memory already, because cuBLAS, which CuPy loads, is made of it. Workspace comes from our allocator, and
+CuPy has no functions for this library, and those for cuBLAS refuse to work while a stream is being captured. So it is called as any C library is, by the
+functions that NVIDIA documents; it is in memory already, because cuBLAS, which CuPy loads, is made of it. Workspace comes from our allocator, and
 goes back to it when the work has been launched: whoever gets it next on the same stream comes later.
 
 cuBLASLt counts columns first, tensors count rows first; but C = A B by rows is Cᵀ = Bᵀ Aᵀ by columns, in the very same memory. `Product` speaks of
