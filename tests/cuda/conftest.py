@@ -57,10 +57,8 @@ def graphs(gpu, monkeypatch):
     ran, run = [], gpu.cudnn.Graph.run
     monkeypatch.setattr(gpu.cudnn.Graph, "run", lambda graph, addresses: (ran.append(graph), run(graph, addresses))[1])
     yield ran
-    for kept in (gpu.cudnn.package, gpu.convolution.convolution_graphs._planned, *_graphs_of_attention(gpu)):
+    attention, norm = gpu.attention.attention_graphs, gpu.norm_graphs
+    gpu.convolution.convolution_graphs._ways.clear()
+    attention._ways.clear()
+    for kept in (gpu.cudnn.package, attention._forward, attention._backward, norm._forward, norm._backward):
         kept.cache_clear()
-
-
-def _graphs_of_attention(gpu) -> tuple:
-    room = gpu.attention.attention_graphs
-    return room._forward, room._backward

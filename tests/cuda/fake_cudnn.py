@@ -44,7 +44,8 @@ def set_stream(handle, stream) -> None:
 class Tensor:
     """What a graph knows of something in memory, or on the way."""
 
-    def __init__(self, dim=None, stride=None, data_type=None, uid=None):
+    def __init__(self, dim=None, stride=None, data_type=None, uid=None, by_value=False):
+        self.by_value = by_value
         self.dim, self.stride, self.kind, self.uid, self.made = dim, stride, data_type, uid, False
 
     def set_output(self, made):
@@ -69,7 +70,7 @@ class Tensor:
 
     def array(self, addresses: dict) -> np.ndarray:
         dtype = np.dtype(DTYPES[self.kind])
-        assert addresses[self.uid] % 16 == 0, "cuDNN reads 16 bytes at a time"
+        assert self.by_value or addresses[self.uid] % 16 == 0, "cuDNN reads 16 bytes at a time"
         return _at(addresses[self.uid], tuple(self.dim), dtype, tuple(s * dtype.itemsize for s in self.stride))
 
     def read(self, addresses: dict) -> np.ndarray:
@@ -84,9 +85,9 @@ class pygraph:
         self.tensors: list[Tensor] = []
         self.steps, self.plans, self.notes = [], [], []
 
-    def tensor(self, dim, stride, data_type, uid) -> Tensor:
+    def tensor(self, dim, stride, data_type, uid, is_pass_by_value=False) -> Tensor:
         assert len(dim) == len(stride) >= 4 and uid not in [t.uid for t in self.tensors]
-        self.tensors.append(Tensor(dim, stride, data_type, uid))
+        self.tensors.append(Tensor(dim, stride, data_type, uid, is_pass_by_value))
         return self.tensors[-1]
 
     def _do(self, name, work, count=1):
@@ -210,6 +211,43 @@ class pygraph:
 
         made.set_dim = both
         return made
+
+    # -- batch norm ----------------------------------------------------------------------------------------------------
+
+    def batchnorm(self, name, input, scale, bias, in_running_mean, in_running_var, epsilon, momentum):
+        axes = _check_batch(input, scale, bias, in_running_mean, in_running_var)
+
+        def work(read):
+            x, weight, shift, old_mean, old_var, eps, part = map(
+                read, (input, scale, bias, in_running_mean, in_running_var, epsilon, momentum)
+            )
+            mean, var = x.mean(axes, keepdims=True), x.var(axes, keepdims=True)
+            rstd, n = 1 / np.sqrt(var + eps), x.size // x.shape[1]
+            moved = old_mean + part * (mean - old_mean), old_var + part * (var * n / (n - 1) - old_var)
+            return (x - mean) * rstd * weight + shift, mean, rstd, *moved
+
+        return self._do("batchnorm", work, 5)
+
+    def batchnorm_backward(self, name, grad, input, scale, mean, inv_variance):
+        axes = _check_batch(input, scale, mean, inv_variance)
+        assert grad.stride == input.stride
+
+        def work(read):
+            g, x, weight, middle, rstd = map(read, (grad, input, scale, mean, inv_variance))
+            y = (x - middle) * rstd
+            along, whole = (g * y).sum(axes, keepdims=True), g.sum(axes, keepdims=True)
+            n = x.size // x.shape[1]
+            return rstd * weight * (g - whole / n - y * along / n), along, whole
+
+        return self._do("batchnorm_backward", work, 3)
+
+
+def _check_batch(x: Tensor, *numbers: Tensor) -> tuple[int, ...]:
+    """The axes that are not channels, which come last in memory."""
+    if x.stride[1] != 1 or x.dim[1] % 8:
+        raise cudnnGraphNotSupportedError("channels come last, and in eights")
+    assert all(t.dim == [1, x.dim[1], *[1] * (len(x.dim) - 2)] and t.kind == "FLOAT" for t in numbers)
+    return (0, *range(2, len(x.dim)))
 
 
 def _attend(q, k, v, bias, scale: float, causal: bool):

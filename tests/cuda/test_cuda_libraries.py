@@ -212,6 +212,57 @@ def test_second_derivatives_of_shared_keys(gpu):
     assert flambeau.autograd.gradgradcheck(lambda q, k, v: attend(q, k, v, enable_gqa=True), operands)
 
 
+# -- batch norm ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_batch_norm(graphs, dims):
+    """Images of half precision whose channels come last, with weights in float32: results, running averages, gradients, twice over."""
+    name, last = f"BatchNorm{dims}d", {2: "channels_last", 3: "channels_last_3d"}[dims]
+    mine, theirs = getattr(flambeau.nn, name)(16).cuda(), getattr(torch.nn, name)(16)
+    weight, bias = rng.standard_normal((2, 16))
+    for package, layer in ((flambeau, mine), (torch, theirs)):
+        with package.no_grad():
+            layer.weight.copy_(package.tensor(weight)), layer.bias.copy_(package.tensor(bias))
+    for _ in range(3):
+        host = flambeau.tensor(rng.standard_normal((3, 16, *(4, 5, 2)[:dims]))).bfloat16().to(memory_format=getattr(flambeau, last))
+        x, y = host.cuda().requires_grad_(), torch.tensor(host.float().numpy()).requires_grad_()
+        g = flambeau.tensor(rng.standard_normal(host.shape)).bfloat16()
+        found, wanted = mine(x), theirs(y)
+        found.backward(g.cuda()), wanted.backward(torch.tensor(g.float().numpy()))
+        assert found.stride() == x.stride() and x.grad.stride() == x.stride() and found.dtype is flambeau.bfloat16
+        for one, other in ((found, wanted), (x.grad, y.grad), (mine.weight.grad, theirs.weight.grad), (mine.bias.grad, theirs.bias.grad)):
+            np.testing.assert_allclose(one.detach().float().cpu().numpy(), other.detach().numpy(), 2e-2, 3e-2)
+        for one, other in ((mine.running_mean, theirs.running_mean), (mine.running_var, theirs.running_var)):
+            np.testing.assert_allclose(one.cpu().numpy(), other.numpy(), 1e-5, 1e-5)
+    assert len(graphs) == 6 and mine.running_mean._version == 3 and mine.num_batches_tracked.item() == 3
+
+
+def test_batches_that_cudnn_does_not_take(graphs):
+    """Row-major ones, channels that do not come in eights, and weights of half precision are ours."""
+    for channels, layer in (
+        (16, flambeau.nn.BatchNorm2d(16)),
+        (12, flambeau.nn.BatchNorm2d(12)),
+        (16, flambeau.nn.BatchNorm2d(16).bfloat16()),
+    ):
+        x = flambeau.randn(3, channels, 4, 5).bfloat16()
+        x = x if channels == 16 and layer.weight.dtype is flambeau.float32 else x.to(memory_format=flambeau.channels_last)
+        assert layer.cuda()(x.cuda()).shape == x.shape
+    assert not graphs
+
+
+def test_second_derivatives_of_batch_norm(graphs):
+    """They follow from the formula, in float32."""
+    host = flambeau.randn(3, 8, 2, 2).half().to(memory_format=flambeau.channels_last)
+    found = []
+    for device in ("cuda", "cpu"):
+        layer, x = flambeau.nn.BatchNorm2d(8).to(device), host.to(device).requires_grad_()
+        (grad,) = flambeau.autograd.grad((layer(x).float() ** 3).sum(), x, create_graph=True)
+        (again,) = flambeau.autograd.grad((grad.float() ** 2).sum(), x)
+        found.append(again.float().cpu().numpy())
+    np.testing.assert_allclose(*found, 5e-2, 5e-2 * np.abs(found[1]).max())
+
+
 # -- switches --------------------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ def takes(q, v) -> bool:
 
 
 takes_halves = attention_graphs.takes
-forward_of_halves = where_it_is(0)(attention_graphs.forward)
+forward_of_halves = attention_graphs.forward
 backward_of_halves = where_it_is(0)(attention_graphs.backward)
 
 

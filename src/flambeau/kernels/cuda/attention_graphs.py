@@ -6,11 +6,13 @@ whose heads share keys in groups, which cuDNN does by itself: keys and values th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupy.cuda import runtime
+from cupy.cuda import Device, runtime
 
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda import cudnn
@@ -21,6 +23,7 @@ Sizes = tuple[int, ...]
 Look = tuple[Sizes, Sizes]  # (shape, strides in bytes)
 NUMBERED = {dtype.num: dtype for dtype in (cudnn.FLOAT16, cudnn.BFLOAT16)}
 LARGEST = 256  # features of a head
+MOST = 4096  # ways that are remembered
 FEW = 32  # queries: with as few of them, texts that grow word by word would be planned for again at every word
 Q, K, V, OUT, LSE, MASK, GRAD, DQ, DK, DV = range(1, 11)
 # cuDNN says of a query that may look at nothing that the sum of its exponentials is 0. We say infinity, which makes all its probabilities 0.
@@ -38,27 +41,81 @@ def takes(q, k, v) -> bool:
     return k.shape[:-2] == v.shape[:-2] and k.shape[:-2] in (q.shape[:-2], shared)
 
 
-def forward(out, lse, q, k, v, mask, scale: float, causal: bool) -> bool:
-    """Write out (*, L, V) and lse (*, L), which is contiguous; False if cuDNN has no way."""
-    q, k, v = _ready(q), _ready(k), _ready(v)
-    mask = None if mask is None else _whole(mask, q.shape, k.shape[-2])
-    graph = _forward(q.dtype.num, *map(_look, (q, k, v, out)), None if mask is None else _look(mask), scale, causal, runtime.getDevice())
-    if graph is None:
-        return False
+def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any, Any, Any], Sizes]) -> tuple | None:
+    """(out (*, L, V), lse (*, L)), the first with the strides that `strides_of` finds for such operands; None if it is not for cuDNN."""
+    if not cudnn.is_used():
+        return None
+    device = q.data.device_id
+    if device != runtime.getDevice():
+        with Device(device):
+            return forward(q, k, v, mask, scale, causal, strides_of)
+    look = (
+        q.dtype.num,
+        q.shape,
+        q.strides,
+        k.shape,
+        k.strides,
+        v.shape,
+        v.strides,
+        None if mask is None else mask.shape,
+        scale,
+        causal,
+        device,
+    )
+    if look in _ways:
+        way = _ways[look]
+    else:
+        if len(_ways) >= MOST:
+            _ways.clear()
+        way = _ways[look] = _way(q, k, v, mask, scale, causal, strides_of)
+    if way is None:
+        return None
+    if (q.data.ptr | k.data.ptr | v.data.ptr) % cudnn.ALIGNED or not way.as_they_are:
+        q, k, v = _ready(q), _ready(k), _ready(v)
+    made = cupy.ndarray(way.shape, q.dtype)
+    out = made if way.back is None else made.transpose(way.back)
+    lse = cupy.ndarray(q.shape[:-1], cudnn.FLOAT32)
     addresses = {Q: q.data.ptr, K: k.data.ptr, V: v.data.ptr, OUT: out.data.ptr, LSE: lse.data.ptr}
-    if mask is not None:
-        addresses[MASK] = mask.data.ptr
-    graph.run(addresses)
-    if mask is not None:
-        arrays.run(NOTHING, (lse,), (), lse.dtype, lse.dtype, out=lse)
-    return True
+    if mask is None:
+        way.graph.run(addresses)
+        return out, lse
+    mask = _whole(mask, q.shape, k.shape[-2])
+    way.graph.run(addresses | {MASK: mask.data.ptr})
+    arrays.run(NOTHING, (lse,), (), lse.dtype, lse.dtype, out=lse)
+    return out, lse
+
+
+class Way(NamedTuple):
+    """How attention is paid to operands of certain shapes and strides."""
+
+    graph: cudnn.Graph
+    as_they_are: bool  # whether the library can read the operands as they lie
+    shape: Sizes  # of the result as it lies in memory
+    back: Sizes | None  # and how it is turned from there
+
+
+_ways: dict[tuple, Way | None] = {}  # by all that they depend on
+
+
+def _way(q, k, v, mask, scale: float, causal: bool, strides_of) -> Way | None:
+    if not takes(q, k, v):
+        return None
+    shape, steps = (*q.shape[:-1], v.shape[-1]), strides_of(q, k, v)
+    order = sorted(range(len(shape)), key=lambda axis: (-steps[axis], axis))
+    there = tuple([shape[axis] for axis in order])
+    back = None if order == sorted(order) else tuple([order.index(axis) for axis in range(len(order))])
+    looks = _look(_ready(q)), _look(_ready(k)), _look(_ready(v)), (shape, tuple([step * q.itemsize for step in steps]))
+    of_mask = None if mask is None else _look(_whole(mask, q.shape, k.shape[-2]))
+    graph = _forward(q.dtype.num, *looks, of_mask, scale, causal, runtime.getDevice())
+    readable = all([_is_readable(x.shape, x.strides, x.itemsize) for x in (q, k, v)])
+    return None if graph is None else Way(graph, readable, there, back)
 
 
 def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> bool:
     """Write the gradients; False if cuDNN has no way."""
     q, k, v, out, grad = map(_ready, (q, k, v, out, grad))
     mask = None if mask is None else _whole(mask, q.shape, k.shape[-2])
-    looks = tuple(map(_look, (q, k, v, out, grad, dq, dk, dv)))
+    looks = tuple([(x.shape, x.strides) for x in (q, k, v, out, grad, dq, dk, dv)])
     graph = _backward(q.dtype.num, looks, None if mask is None else _look(mask), scale, causal, cudnn.deterministic(), runtime.getDevice())
     if graph is None:
         return False

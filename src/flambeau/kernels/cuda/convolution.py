@@ -1,4 +1,4 @@
-"""Convolution on a GPU: by cuDNN, if it is there and takes it (convolution_graphs.py), else by a kernel of cuda/print_convolution.py or a product.
+"""Convolution on a GPU: by cuDNN, if it is there and takes it (`by_library`), else by a kernel of cuda/print_convolution.py or a product.
 
     small        one kernel in tiles (a weight's gradient: one for parts of it, and their sum)
     few channels in many groups: one kernel, a number to a thread (a weight's gradient: to a block)
@@ -33,19 +33,18 @@ COLUMNS = 1 << 28  # elements of patches that are copied out at a time
 MOST = 65535  # blocks in the second direction of a grid
 
 
+by_library = convolution_graphs.run
+
+
 @where_it_is(0)
 def convolve(x, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the convolution of x with w into `out`."""
-    if convolution_graphs.run("fprop", out, x, w, bias, stride, padding, dilation):
-        return True
     return _write(False, _plan(x, _view(w), out, stride, padding, dilation, groups), out, x, w, bias)
 
 
 @where_it_is(0)
 def adjoint(y, w, bias, out, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> bool:
     """Write the transposed convolution of y with w into `out`."""
-    if convolution_graphs.run("dgrad", out, y, w, bias, stride, padding, dilation):
-        return True
     return _write(True, _plan(out, _view(w), y, stride, padding, dilation, groups), out, y, w, bias)
 
 
@@ -63,9 +62,6 @@ def _write(turned: bool, plan: Plan | None, out, x, w, bias) -> bool:
 @where_it_is(0)
 def weight_gradient(x, y, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int):
     """The derivative by the weight of a convolution from x to y; None for what is not taken."""
-    found = convolution_graphs.weight_gradient(x, y, kernel, stride, padding, dilation, groups)
-    if found is not None:
-        return found
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
     plan = _plan(x, (shape, layout.contiguous_strides(shape)), y, stride, padding, dilation, groups)
     if plan is None:

@@ -74,11 +74,12 @@ class Handle:
     """What cuDNN keeps for a thread and a GPU, and the stream that it was told last."""
 
     def __init__(self):
+        self.destroy = package().destroy_handle
         self.handle, self.stream = package().create_handle(), 0
 
     def __del__(self):
-        if not sys.is_finalizing():
-            package().destroy_handle(self.handle)
+        if not sys.is_finalizing() and "handle" in self.__dict__:
+            self.destroy(self.handle)
 
 
 _of_thread = threading.local()
@@ -115,6 +116,11 @@ class Graph:
         """Something that lies in memory, with strides in elements."""
         kind = self.kind(self.dtype if dtype is None else dtype)
         return self.nodes.tensor(dim=list(shape), stride=list(strides), data_type=kind, uid=number)
+
+    def number(self, number: int, dims: int) -> Any:
+        """One number of float32, which is read from main memory."""
+        one, kind = [1] * dims, package().data_type.FLOAT
+        return self.nodes.tensor(dim=one, stride=one, data_type=kind, is_pass_by_value=True, uid=number)
 
     def result(self, made: Any, number: int, shape: Sizes, strides: Sizes, dtype: np.dtype | None = None) -> None:
         """Something that is to lie in memory."""

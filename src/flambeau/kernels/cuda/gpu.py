@@ -22,7 +22,7 @@ from cupy.cuda import Device, runtime
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import attention, convolution, cudnn, gemm, launch, norm, recurrent, totals
+from flambeau.kernels.cuda import attention, convolution, cudnn, gemm, launch, norm, norm_graphs, recurrent, totals
 from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled

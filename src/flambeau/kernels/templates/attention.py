@@ -157,28 +157,22 @@ def backward(
 
 
 def _forward_of_halves(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
-    if _by_library(q, k, v):
-        out = arrays.empty_strided((*q.shape[:-1], v.shape[-1]), result_strides(q, k, v), q.dtype, arrays.device_of(q))
-        lse = arrays.empty_beside(q, q.shape[:-1], FLOAT32)
-        if arrays.cuda_room.attention.forward_of_halves(out, lse, q, k, v, mask, scale, causal):
-            return out, lse
+    if "CUDNN_ATTENTION" in allowed and arrays.on_gpu(q):
+        found = arrays.cuda_room.attention.forward_of_halves(q, k, v, mask, scale, causal, result_strides)
+        if found is not None:
+            return found
     out, lse = forward(_wide(q), _wide(k), _wide(v), _wide(mask), scale, causal)
     return arrays.cast(out, q.dtype), lse
 
 
 def _backward_of_halves(grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> tuple[Array, Array, Array]:
-    if _by_library(q, k, v):
+    if "CUDNN_ATTENTION" in allowed and arrays.on_gpu(q) and arrays.cuda_room.attention.takes_halves(q, k, v):
         dq, dk, dv = _room_for_all(q, k, v)
         if arrays.cuda_room.attention.backward_of_halves(dq, dk, dv, grad, q, k, v, mask, out, lse, scale, causal):
             return dq, dk, dv
     found = backward(_wide(grad), _wide(q), _wide(k), _wide(v), _wide(mask), _wide(out), lse, scale, causal)
     dq, dk, dv = (arrays.cast(x, q.dtype) for x in found)
     return dq, dk, dv
-
-
-def _by_library(q: Array, k: Array, v: Array) -> bool:
-    """Whether to ask cuDNN."""
-    return "CUDNN_ATTENTION" in allowed and arrays.on_gpu(q) and arrays.cuda().attention.takes_halves(q, k, v)
 
 
 def _wide(array: Array | None) -> Array | None:
