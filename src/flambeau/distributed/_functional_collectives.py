@@ -18,6 +18,8 @@ from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.compiler import is_dynamo_compiling as is_torchdynamo_compiling  # noqa: F401 - libraries ask it here
 from flambeau.distributed.collectives.deprecations import old
+from flambeau.distributed.collectives.registry import _resolve_process_group
+from flambeau.distributed.collectives.world import _world
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.ops import OPS
@@ -116,9 +118,6 @@ def wait_tensor(tensor: Tensor) -> Tensor:
 
 def _resolve_group(group: Any, tag: str = "") -> Any:
     """The process group that is meant."""
-    from flambeau.distributed.collectives.registry import _resolve_process_group
-    from flambeau.distributed.collectives.world import _world
-
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise AssertionError(f"Only 1D mesh is supported, pass in (DeviceMesh, int) together if mesh > 1D: found {group}")
