@@ -27,7 +27,7 @@ CHANGED = {
         test_events: test_names_are_pytorchs
         test_foreach: test_new_and_in_place test_calls
         test_profile: test_activities_are_named_once_and_by_kinds_there_are test_lists_are_seen
-        test_torch_function: test_what_was_called_is_told test_redispatch_function_asks_about_what_is_inside
+        test_torch_function_names: test_what_was_called_is_told test_redispatch_function_asks_about_what_is_inside
         test_factory_surface: test_small_things
         test_custom_function_declarations: test_what_functions_say_of_themselves""",
     "lanczos, and the sizes and dtypes that resizing takes": """
