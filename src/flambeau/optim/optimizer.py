@@ -17,8 +17,7 @@ from typing import Any
 from flambeau import dtypes, errors
 from flambeau.eager import updates
 from flambeau.interpreters import stack
-from flambeau.modes import no_grad, set_recording
-from flambeau.modes import state as modes
+from flambeau.modes import no_grad, recording
 from flambeau.optim.mistakes import Watch
 from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
     _capturable_doc,
@@ -329,12 +328,8 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
     """What the closure returns, with gradients recorded; None without one."""
     if closure is None:
         return None
-    before = modes.grad
-    set_recording(True)
-    try:
+    with recording(True):
         return closure()
-    finally:
-        set_recording(before)
 
 
 class OneByOne(Optimizer):
