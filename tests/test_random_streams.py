@@ -21,7 +21,8 @@ import pytest
 
 from flambeau.kernels import generate
 from flambeau.kernels.language import print_c
-from flambeau.kernels.random import random_loops, rejection, sampling
+from flambeau.kernels.random import rejection, sampling
+from flambeau.kernels.templates import random_loops
 from flambeau.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 torch = pytest.importorskip("torch")
