@@ -34,6 +34,16 @@ def _product(name: str, word: str) -> str:
 void FL_NAME({name}){PARAMETERS} {{
     const int64_t width = (int64_t)param[1], pitch = (int64_t)param[2], lanes = FL_VECTOR / sizeof({word}), *const col = (const int64_t *)ptr[2];
     const {word} *const v = (const {word} *)ptr[3];
+    if (width == 1 && step[1] == sizeof *col) {{
+        const int64_t *const crow = (const int64_t *)ptr[1];
+        for (int64_t i = 0, k = crow[0]; i < n; i++) {{
+            const char *const x = ptr[4] + i * step[4];
+            {word} sum = 0;
+            for (const int64_t end = crow[i + 1]; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);
+            *({word} *)(ptr[0] + i * step[0]) = sum;
+        }}
+        return;
+    }}
     for (int64_t i = 0; i < n; i++) {{
         {word} *out = ({word} *)(ptr[0] + i * step[0]);
         const int64_t *const crow = (const int64_t *)(ptr[1] + i * step[1]), start = crow[0], end = crow[1];
@@ -41,7 +51,10 @@ void FL_NAME({name}){PARAMETERS} {{
         int64_t left = width;
         for (; left >= {WIDE} * lanes; left -= {WIDE} * lanes, out += {WIDE} * lanes, x += {WIDE} * FL_VECTOR) {name}_{WIDE}(out, col, v, x, pitch, start, end);
         for (; left >= lanes; left -= lanes, out += lanes, x += FL_VECTOR) {name}_1(out, col, v, x, pitch, start, end);
-        for (; left > 0; left--, out++, x += sizeof({word})) {{
+        if (left && width > lanes) {{ /* the last vector, some of which is there already */
+            const int64_t back = lanes - left;
+            {name}_1(out - back, col, v, x - back * (int64_t)sizeof({word}), pitch, start, end);
+        }} else for (; left > 0; left--, out++, x += sizeof({word})) {{
             {word} sum = 0;
             for (int64_t k = start; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);
             *out = sum;
