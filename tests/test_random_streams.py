@@ -543,6 +543,14 @@ def test_errors_have_torchs_type(name):
     assert G.get_state_bytes().tobytes() == before.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [*FLOATS.values(), *INTEGERS.values()], ids=str)
+def test_nothing_is_written_beside_the_result(dtype):
+    """A loop writes elements of another size than those of the array it fills."""
+    room = np.ones(64, dtype)
+    sampling.randint(Generator(), (16,), 0, 1, dtype, out=room[8:24])
+    assert not room[8:24].any() and room[:8].all() and room[24:].all()
+
+
 # -- the compiled path ---------------------------------------------------------------------------------------------------
 
 

@@ -68,7 +68,7 @@ def _each(name: str, formula: Callable, out: str, operands: tuple[str, ...], num
 
 def _head(name: str, out: str, operands: tuple[str, ...], single: int = 0) -> str:
     """The beginning of a loop: operands that are not contiguous go through buffers, but for the last ones, which are single numbers."""
-    types = [CTYPES[out] if out in CTYPES else TYPES[out][1], *(CTYPES[kind] for kind in operands)]
+    types = [TYPES[out][1] if out in TYPES else CTYPES[out], *(CTYPES[kind] for kind in operands)]
     strided = " || ".join(f"step[{i}] != sizeof({t})" for i, t in enumerate(types[: len(types) - single]))
     sizes = ", ".join(f"sizeof({t})" for t in types)
     pointers = "".join(f"    const {t} *const a{i} = (const {t} *)ptr[{i + 1}];\n" for i, t in enumerate(types[1:]))
