@@ -17,7 +17,9 @@ PLACES = (
     "kernels/templates/*.py",  # skeletons
     "kernels/language/print_*.py",  # printers of formulas, and of what the launcher reads
     "kernels/language/vecmath/*.py",  # the functions that formulas are made of
-    *[f"kernels/loops/{name}.py" for name in ("rows", "columns", "short", "cuda", "joined", "source", "update_loops")],  # printers of loops
+    *[
+        f"kernels/loops/{name}.py" for name in ("rows", "lines", "columns", "short", "cuda", "joined", "source", "update_loops")
+    ],  # printers of loops
     "kernels/generate.py",
     "kernels/cuda/*.py",
 )
