@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flambeau import dtypes, errors, modes
+from flambeau.eager import plans
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
@@ -205,13 +206,17 @@ def deliver(op, results, operands, out):
     for o, r in zip(outs, sources, strict=True):
         if o.layout is r.layout is strided:
             shape, strides = arrays.view_of(r._array)
+            fits = o._array.shape == r._array.shape and type(o._array) is type(r._array)
             resize_out(op, o, shape, layout.contiguous_strides(shape) if "rows" in op.out_rule else strides)
             arrays.write(o._array, r._array)
         else:
             from flambeau.sparse.dispatch import take_over
 
+            fits = False
             take_over(o, r)
         o._bump()
+        if modes.watching and fits:
+            plans.note_delivered(o, r)
     return out if single or not hasattr(results, "_fields") else type(results)(*outs)
 
 
