@@ -21,7 +21,7 @@ from flambeau.ops.complex import _conj, _neg_view, view_as_complex, view_as_real
 from flambeau.ops.views import _window
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.layouts import strided
-from flambeau.tensor.node import Node, operation, shown
+from flambeau.tensor.node import Node, next_sequence, operation, shown
 
 
 def check_writable(op, self: Tensor, operands=()) -> None:
@@ -306,6 +306,26 @@ class CopySlices(Node):
 
     def release(self) -> None:
         self.inner.release()
+
+
+def rewriting(base: Tensor) -> Callable | None:
+    """rewrite(base, *operands) gives another tensor the history that this one has had since it was written to through a view; None if it takes more."""
+    node = base._node
+    if type(node) is not CopySlices or node.hooks is not None or not all(node.inner.recipe.plain):
+        return None
+    inner, position, window, layout, turns = node.inner, node.position, node.window, node.base_layout, node.base_signs
+    make, recipe, saved, shape, dtype = type(inner).make, inner.recipe, inner.saved, inner.shape, inner.numpy_dtype
+
+    def rewrite(base: Tensor, *operands: Tensor) -> None:
+        edges = [edge_of(v) for v in operands]
+        node = CopySlices()
+        node.inner = inner = make(recipe, (None, *edges), next_sequence(), shape, dtype)
+        inner.saved = list(saved)
+        node.position, node.window, node.base_layout, node.base_signs = position, window, layout, turns
+        start(node, [edge_of(base), *edges], [base._array])
+        attach(base, node)
+
+    return rewrite
 
 
 def replay_view(view: Tensor) -> None:

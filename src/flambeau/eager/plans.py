@@ -57,13 +57,13 @@ class Write(NamedTuple):
 
     run       run(*given): the work
     repeats   whether that tensor may be among the other operands, too
-    recorded  whether it has a new history since
+    recorded  whether it has a new history since; or recorded(tensor, *operands), which gives another tensor the same
     """
 
     run: Callable
     given: Sequence
     repeats: bool = False
-    recorded: bool = False
+    recorded: bool | Callable = False
 
 
 def note(*about: Any) -> None:
@@ -124,19 +124,18 @@ class Factory:
         self.name, self.short, self.forward = name, name, make
 
 
-class Delivery(Factory):
-    """Stands for the operation that copies a result to where the program wants it: out=."""
+class Assignment(Factory):
+    """Stands for the operation that copies a result to where the program wants it: out=, x[index] = value. No operand may lie in the same memory."""
 
     differentiable = True
 
-    def __init__(self, out: Tensor, result: Tensor):
-        write = _copying(result._array) if out.dtype is result.dtype else arrays.write
-        super().__init__("out=", write)
+    def __init__(self, name: str, write: Callable):
+        super().__init__(name, write)
         self.write = write
 
 
-def _copying(array: Any) -> Callable:
-    """What copies arrays like this to others of the same shape and dtype."""
+def copying(array: Any) -> Callable:
+    """copy(out, source) for `out` like this array."""
     if type(array) is not ndarray or array.dtype.char in float8.CHARS:
         return arrays.write
     into = arrays.CASTS[dtypes.OF_NUMPY[array.dtype].name].launch_into
@@ -150,8 +149,20 @@ def _copying(array: Any) -> Callable:
 
 def note_delivered(out: Tensor, result: Tensor) -> None:
     """Tell whoever is watching that a result was copied to an out= of its shape."""
-    op = Delivery(out, result)
-    note(WRITES, op, (out, result), (), out, Write(op.write, (out, result)))
+    copy = copying(out._array)
+    note(WRITES, Assignment("out=", copy), (out, result), (), out, Write(copy, (out, result)))
+
+
+def mark() -> int:
+    """How much has been noted so far."""
+    return len(state.notes or ())
+
+
+def note_whole(since: int, *about: Any) -> None:
+    """The same as `note`, of what has been noted in parts since the mark."""
+    notes = state.notes
+    if notes is not None and None not in notes[since:]:
+        notes[since:] = [Note(*about)]
 
 
 def note_made(name: str, make: Callable, result: Tensor) -> None:
@@ -538,13 +549,18 @@ class WriteStep(Step):
             raise Unplanned
         if plan.notes > 1 and self.run is not getattr(self.op, "write", None):
             raise Unplanned  # it may find that there is more to it when others have been written to
-        if how.recorded:
+        if callable(how.recorded):
+            self.written = how.recorded
+            self.wanted = sum([1 << i for i, edge in enumerate(first._node.edges) if edge is not None])
+        elif how.recorded:
             if first._node is None or first._node.hooks is not None or first._base is not None or written in others:
                 raise Unplanned
             self.record_so(first, about.values, numbers_at[1:])
         elif plan.wants and any(n >= plan.given for n in others):
             raise Unplanned  # it begins to want a gradient
-        if type(self.op) is Delivery:  # which is refused if one of the operands wants a gradient, or lies in the same memory
+        if (
+            type(self.op) is Assignment and not how.recorded
+        ):  # refused if any operand of the call wants a gradient, or lies in the same memory
             self.tensors = (written, *[n for n in range(plan.given) if n != written])
 
     def record_so(self, first: Tensor, values: Sequence, numbers_at: list) -> None:
@@ -609,5 +625,12 @@ def furnish() -> None:
     changes.not_again.append(note)
     classes = (Tensor, Size, Storage, record.OpNode)
     lib.furnish(
-        classes, PLAIN, lasting, functions, errors._PACKAGE, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "changed_at", "saved")
+        classes,
+        PLAIN,
+        lasting,
+        functions,
+        errors._PACKAGE,
+        vars(sys.modules[modes.__name__]),
+        state,
+        (*of_tensor, "version", "changed_at", "saved"),
     )

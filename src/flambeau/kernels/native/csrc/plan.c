@@ -16,10 +16,11 @@ typedef struct {
 } History;
 
 typedef struct {
-    PyObject *run, *names, *values, *record; /* record(tensors, results, args, kept) -> a history: the general way, once for each `wanted` */
+    PyObject *run, *names, *values, *record, *rewrite; /* record(tensors, results, args, kept) -> a history: the general way, once for each `wanted`;
+                                                          rewrite(tensors): the history of what was written over, where it is not `history[0]`; or NULL */
     int kind, n_codes, n_positional, n_tensors, n_results;
     bool several, differentiable;
-    int64_t floating; /* which results a gradient can flow to */
+    int64_t floating, wanted; /* which results a gradient can flow to; which operands want one, of a write that is recorded */
     short *code, *tensor;
     History **history;
     int n_histories;
@@ -284,7 +285,7 @@ static PyObject *work(const Run *run, const Step *s) {
 static bool may_record(const Run *run, const Step *s) {
     PyObject *first = run->slot[s->code[0]];
     bool plainly;
-    if (!s->n_histories || s->history[0]->wanted != wanted_by(run, s, &plainly) || !plainly || fl_of(first, BASE) != Py_None) return false;
+    if ((!s->n_histories && !s->rewrite) || s->wanted != wanted_by(run, s, &plainly) || !plainly || fl_of(first, BASE) != Py_None) return false;
     if (fl_of(first, NODE) == Py_None) return fl_of(first, NEEDS) == Py_False;
     PyObject *keeps = PyObject_GetAttrString(first, "_retains");
     if (!keeps) PyErr_Clear();
@@ -356,6 +357,14 @@ static PyObject *original_of(PyObject *tensor) {
     return made;
 }
 
+static int rewrite(const Run *run, const Step *s) {
+    PyObject *tensors[MOST_SLOTS];
+    for (int i = 0; i < s->n_tensors; i++) tensors[i] = run->slot[s->tensor[i]];
+    PyObject *done = PyObject_Vectorcall(s->rewrite, tensors, (size_t)s->n_tensors, NULL);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
 static int write_over(Run *run, const Step *s, bool wants) {
     PyObject *first = run->slot[s->code[0]];
     const History *h = wants && s->n_histories ? s->history[0] : NULL; /* may_write has seen that it holds */
@@ -365,6 +374,7 @@ static int write_over(Run *run, const Step *s, bool wants) {
     PyObject *made = work(run, s);
     int said = !made ? FAILED : made == Py_NotImplemented ? UNKNOWN : bump(first) < 0 ? FAILED : SEEN;
     if (said == SEEN && h && follow(run, s, h, &first) < 0) said = FAILED;
+    if (said == SEEN && wants && s->rewrite && rewrite(run, s) < 0) said = FAILED;
     Py_XDECREF(made);
     Py_CLEAR(run->original);
     return said;
@@ -443,8 +453,11 @@ static bool read_step(Step *s, PyObject *told) {
     s->several = several, s->differentiable = differentiable, s->floating = floating;
     if (s->names == Py_None) s->names = NULL;
     Py_INCREF(s->run), Py_INCREF(s->values), Py_XINCREF(s->names), Py_INCREF(s->record);
-    if (written != Py_None && (!(s->history = PyMem_Malloc(sizeof *s->history)) || !(s->history[0] = read_history(written, wanted)))) return false;
-    s->n_histories = written != Py_None;
+    s->wanted = wanted;
+    if (PyTuple_Check(written)) {
+        if (!(s->history = PyMem_Malloc(sizeof *s->history)) || !(s->history[0] = read_history(written, wanted))) return false;
+        s->n_histories = 1;
+    } else if (written != Py_None) s->rewrite = Py_NewRef(written);
     return (s->code = codes_of(codes, &s->n_codes)) && (s->tensor = codes_of(tensors, &s->n_tensors)) && s->n_codes <= MOST_GIVEN && s->n_tensors <= 60;
 }
 
@@ -471,7 +484,7 @@ static void plan_free(PyObject *self) {
             History *h = s->history[j];
             Py_DECREF(h->make), Py_DECREF(h->recipe), Py_DECREF(h->values), Py_DECREF(h->counts), Py_DECREF(h->options), PyMem_Free(h);
         }
-        Py_DECREF(s->run), Py_DECREF(s->values), Py_XDECREF(s->names), Py_DECREF(s->record);
+        Py_DECREF(s->run), Py_DECREF(s->values), Py_XDECREF(s->names), Py_DECREF(s->record), Py_XDECREF(s->rewrite);
         PyMem_Free(s->code), PyMem_Free(s->tensor), PyMem_Free(s->history);
     }
     PyMem_Free(p->step), PyMem_Free(p->code);
