@@ -271,7 +271,7 @@ class Step:
     several = False
     names: tuple[str, ...] | None = None
     shown: str | None = None
-    written: tuple | None = None  # of a write that is recorded: the history, and for which operands that want a gradient
+    written: tuple | Callable | None = None  # of a write that is recorded: the history, and for which operands that want a gradient
     wanted = 0
 
     def __init__(self, plan: Plan, about: Note):
