@@ -62,7 +62,7 @@ class _InOrder(Module):
         self.add_module(str(len(self)), module)
         return self
 
-    def pop(self, key: int | slice) -> Any:
+    def pop(self: Any, key: int | slice) -> Any:
         """Take out and return one module, or several as a container of this kind."""
         taken = self[key]
         del self[key]
