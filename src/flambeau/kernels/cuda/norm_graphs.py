@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import cudnn
-from flambeau.kernels.cuda.launch import strided, where_it_is
+from flambeau.kernels.cuda.launch import where_it_is
 
 Sizes = tuple[int, ...]
 NUMBERED = {dtype.num: dtype for dtype in (cudnn.FLOAT16, cudnn.BFLOAT16)}
@@ -47,7 +47,7 @@ def _graph(find, x) -> cudnn.Graph | None:
 @where_it_is(0)
 def forward(x, weight, bias, running_mean, running_var, momentum: float, eps: float) -> tuple:
     """(result, mean, 1 / sqrt(var + eps), the running averages moved towards these) of operands that are taken."""
-    out, made = strided(x.shape, x.strides, x.dtype), [cupy.ndarray(x.shape[1:2], np.float32) for _ in range(4)]
+    out, made = _beside(x), [cupy.ndarray(x.shape[1:2], np.float32) for _ in range(4)]
     given = {X: x, WEIGHT: weight, BIAS: bias, OLD_MEAN: running_mean, OLD_VAR: running_var, OUT: out} | dict(
         zip((MEAN, RSTD, NEW_MEAN, NEW_VAR), made, strict=True)
     )
@@ -60,10 +60,10 @@ def forward(x, weight, bias, running_mean, running_var, momentum: float, eps: fl
 def backward(grad, x, weight, mean, rstd) -> tuple:
     """The gradients of x, weight and bias."""
     if grad.strides != x.strides or grad.data.ptr % cudnn.ALIGNED:
-        turned = strided(x.shape, x.strides, x.dtype)
+        turned = _beside(x)
         arrays.write(turned, grad)
         grad = turned
-    of_x, (of_weight, of_bias) = strided(x.shape, x.strides, x.dtype), (cupy.ndarray(x.shape[1:2], np.float32) for _ in range(2))
+    of_x, (of_weight, of_bias) = _beside(x), (cupy.ndarray(x.shape[1:2], np.float32) for _ in range(2))
     given = {X: x, WEIGHT: weight, MEAN: mean, RSTD: rstd, GRAD: grad, OF_X: of_x, OF_WEIGHT: of_weight, OF_BIAS: of_bias}
     _graph(_backward, x).run({number: a.data.ptr for number, a in given.items()})
     return of_x, of_weight, of_bias
@@ -94,6 +94,11 @@ def _backward(dtype: int, shape: Sizes, strides: Sizes, deterministic: bool, dev
     for result, number in zip(made[1:], (OF_WEIGHT, OF_BIAS), strict=True):
         graph.result(result, number, *of_numbers, cudnn.FLOAT32)
     return graph.planned(False)
+
+
+def _beside(x):
+    """Memory for what lies as x does, which is packed."""
+    return cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
 
 
 @lru_cache(64)
