@@ -141,20 +141,31 @@ class pygraph:
 
     # -- attention -----------------------------------------------------------------------------------------------------
 
-    def sdpa(self, name, q, k, v, generate_stats, attn_scale, bias, use_causal_mask):
+    def sdpa(self, name, q, k, v, generate_stats, attn_scale, use_causal_mask, bias=None, dropout=None):
         self._check(q, k, v, bias)
-        return self._do("sdpa", lambda read: _attend(*map(read, (q, k, v)), bias and read(bias), attn_scale, use_causal_mask)[:2], 2)
 
-    def sdpa_backward(self, name, q, k, v, o, dO, stats, attn_scale, bias, use_causal_mask, use_deterministic_algorithm):
+        def work(read):
+            noise = 1 if dropout is None else read(dropout[0]) * read(dropout[1])
+            return _attend(*map(read, (q, k, v)), bias and read(bias), attn_scale, use_causal_mask, noise)[:2]
+
+        return self._do("sdpa", work, 2)
+
+    def sdpa_backward(
+        self, name, q, k, v, o, dO, stats, attn_scale, use_causal_mask, use_deterministic_algorithm, bias=None, dropout=None
+    ):  # fmt: skip
         self._check(q, k, v, bias)
 
         def work(read):
             qs, ks, vs, out, grad, lse = map(read, (q, k, v, o, dO, stats))
-            *_, scores, ks, vs = _attend(qs, ks, vs, bias and read(bias), attn_scale, use_causal_mask)
+            *_, scores, ks, vs = _attend(qs, ks, vs, bias and read(bias), attn_scale, use_causal_mask, 1)
             with np.errstate(invalid="ignore"):
                 p = np.where(scores == -np.inf, 0, np.exp(scores - lse))
-            ds = p * (grad @ vs.swapaxes(-1, -2) - (grad * out).sum(-1, keepdims=True)) * attn_scale
-            return ds @ ks, _shared(ds.swapaxes(-1, -2) @ qs, k), _shared(p.swapaxes(-1, -2) @ grad, v)
+            noise = 1
+            if dropout is not None:
+                noise = read(dropout[0]) * read(dropout[1])
+                assert np.allclose(read(dropout[1]) * read(dropout[2]), 1)
+            ds = p * (noise * (grad @ vs.swapaxes(-1, -2)) - (grad * out).sum(-1, keepdims=True)) * attn_scale
+            return ds @ ks, _shared(ds.swapaxes(-1, -2) @ qs, k), _shared((p * noise).swapaxes(-1, -2) @ grad, v)
 
         return self._do("sdpa_backward", work, 3)
 
@@ -250,7 +261,7 @@ def _check_batch(x: Tensor, *numbers: Tensor) -> tuple[int, ...]:
     return (0, *range(2, len(x.dim)))
 
 
-def _attend(q, k, v, bias, scale: float, causal: bool):
+def _attend(q, k, v, bias, scale: float, causal: bool, noise):
     """(out, lse, scores, and keys and values for all heads of the queries)"""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) * scale
@@ -262,7 +273,7 @@ def _attend(q, k, v, bias, scale: float, causal: bool):
     with np.errstate(invalid="ignore", divide="ignore"):
         powers = np.where(most == -np.inf, 0, np.exp(scores - most))
         total = powers.sum(-1, keepdims=True)
-        out = np.where(total == 0, 0, powers / total) @ v
+        out = np.where(total == 0, 0, powers / total * noise) @ v
         lse = np.where(total == 0, -np.inf, most + np.log(total))
     return out, lse, scores, k, v
 
