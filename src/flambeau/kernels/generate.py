@@ -23,9 +23,7 @@ from flambeau.kernels.loops.updates import Update
 from flambeau.kernels.random import random_loops
 from flambeau.kernels.reductions import fold, scan_loops
 from flambeau.kernels.templates import (
-    channels,
     fourier_loops,
-    norm_loops,
     pool_loops,
     print_attention,
     print_conv,
@@ -41,8 +39,6 @@ ROOMS = {
     "joined.c": joined,
     "counting.c": counting_loops,
     "products.c": product_loops,
-    "channels.c": channels,
-    "norms.c": norm_loops,
     "mix.c": weighted_gather,
     "random.c": random_loops,
     "index.c": index_loops,

@@ -20,9 +20,9 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
-from flambeau.kernels.loops.language import Loop, declare, extent, total
+from flambeau.kernels.loops import channels
+from flambeau.kernels.loops.language import Loop, declare, extent, line_total, pick, total, total_of_lines, unrounded
 from flambeau.kernels.loops.run import ready, run
-from flambeau.kernels.templates import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.asking import is_recorded
@@ -446,6 +446,57 @@ def _check_several(size) -> None:
         raise ValueError(f"Expected more than 1 value per channel when training, found {list(size)}. Try a larger batch, or eval()")
 
 
+# -- over channels: the loops --------------------------------------------------------------------------------------------------
+
+
+def _moments(x):
+    """(mean, variance) of a row in one walk. Numbers are taken from the row's first one, so that a large mean costs no digits."""
+    first = pick(0, e.const(0, "i64"))
+    start = e.where(e.eq(first - first, 0), first, 0)  # one that is not finite would make NaN of infinity
+    off = x - start
+    mean = unrounded(total(off)) / extent
+    var = unrounded(total(off * off)) / extent - mean * mean
+    return e.as_T(start + mean), e.as_T(e.where(var < 0, 0, var))  # NaN stays
+
+
+def _scaled(x, mean, scale, shift):
+    return (x - mean) * scale + shift
+
+
+def _by_row(x, weight, bias, eps):
+    mean, var = _moments(x)
+    rstd = e.rsqrt(var + eps)
+    return _scaled(x, mean, rstd * weight, bias), mean, rstd, var
+
+
+def _recentred(grad, x, mean, scale, slope, shift):
+    return grad * scale - (x - mean) * slope - shift
+
+
+def _by_row_back(of_weights, of_row):
+    """rstd * (h - mean(h) - y * mean(h * y)) with h = grad * weight, y = (x - mean) * rstd, and what grad * y and grad add up to for each weight."""
+
+    def formula(grad, x, weight, mean, rstd):
+        of_weight, of_bias = of_weights(grad * (x - mean)) * rstd, of_weights(grad)
+        along, all_h = (of_row(of * weight) / extent for of in (of_weight, of_bias))
+        return _recentred(grad, x, mean, rstd * weight, rstd * rstd * along, rstd * all_h), of_weight, of_bias
+
+    return formula
+
+
+by_channel = functools.partial(Loop, dtypes=WIDE, lines=True)
+NORM = declare(by_channel("norm", _by_row, "ri rj rj", "ri r r r", 1))
+NORM_BACK = declare(by_channel("norm_backward", _by_row_back(total, lambda sums: sums), "ri ri r r r", "ri r r"))
+GROUP_BACK = declare(by_channel("norm_backward_grouped", _by_row_back(line_total, total_of_lines), "ri ri rj r r", "ri rj rj"))
+BY_RUNNING = declare(by_channel("by_running", lambda x, mean, var, weight, bias, eps: _scaled(x, mean, e.rsqrt(var + eps) * weight, bias),
+                                "ri r r r r", options=1))  # fmt: skip
+# Step by step, for channels that are few and large: what is found of each sample's part of them is added up, and goes into results.
+MOMENTS = declare(by_channel("moments", _moments, "ri", "r r"))
+SCALED = declare(by_channel("scaled", _scaled, "ri r r r"))
+PRODUCTS = declare(by_channel("products", lambda grad, x, mean: (total(grad * (x - mean)), total(grad)), "ri ri r", "r r"))
+RECENTRED = declare(by_channel("recentred", _recentred, "ri ri r r r r"))
+
+
 # -- batch norm and group norm -----------------------------------------------------------------------------------------------
 
 
@@ -459,20 +510,22 @@ def _by_channel(input, weight, bias, eps, groups, rounding, running=None):
     """
     weight = _constant(input, 1) if weight is None else weight
     bias = _constant(input, 0) if bias is None else bias
-    found = channels.norm(input, weight, bias, eps, groups, running) if rounding is None else None
-    if found is not None:
-        return found
-    mean, var = channels.moments(input, groups)
-    if rounding is not None:
-        n, mean = input.size // mean.size, _rounded(mean, rounding)
-        var = _rounded(_rounded(var * n, rounding) / n, rounding)
+    if rounding is None and not channels.are_few(input, groups):
+        return channels.run(NORM, (input, weight, bias), (eps,), groups, running=running)
+    count = input.shape[1]
+    if rounding is None:
+        mean, var = (a.astype("float64") for a in channels.run(MOMENTS, (input,), (), count))
+        var = var.mean(0) + ((mean - mean.mean(0)) ** 2).mean(0)
+        mean = mean.mean(0)
+    else:
+        n, (_, mean, _, var) = input.size // count, channels.run(NORM, (input, weight, bias), (eps,))
+        mean, var = _rounded(mean, rounding), _rounded(_rounded(var * n, rounding) / n, rounding)
     with np.errstate(all="ignore"):
         rstd = (var + eps) ** -0.5
     if rounding is not None:
         rstd = _rounded(rstd, rounding)
-    row_mean, row_rstd = (channels.spread(a, input, groups) for a in (mean, rstd))
-    out = channels.normalized(input, row_mean, row_rstd * weight, bias.reshape(1, -1))
-    return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
+    mean, rstd, var, scale = (a.astype(input.dtype) for a in (mean, rstd, var, rstd * weight))
+    return channels.run(SCALED, (input, mean, scale, bias), (), count if input.flags.c_contiguous else 0), mean, rstd, var
 
 
 def _constant(input, value: int):
@@ -521,17 +574,15 @@ def _grouped(input, groups: int):
 @inner(returns="input weight bias", grad_name="NativeBatchNormBackwardBackward0")
 def _by_channel_backward(g, input, weight, mean, rstd, groups):
     """How a gradient reaches the three: rstd * (h - mean(h) - y * mean(h * y)), sum(g * y), sum(g); h = g * weight, y = (x - mean) * rstd."""
-    found = channels.norm_backward(g, input, weight, mean, rstd, groups)
-    if found is not None:
-        of_input, along, total = found
-        return of_input, *(a if a.ndim == 1 else a.sum(0).astype(input.dtype) for a in (along, total))
-    row_mean, row_rstd = (channels.spread(a.astype("float64"), input, groups) for a in (mean, rstd))
-    total, along = channels.products(g, input, row_mean, groups)
-    along *= row_rstd
-    means = (channels.spread(channels.pooled(a * weight, groups), input, groups) * (mean.size / input.size) for a in (total, along))
-    shift, slope = (row_rstd * m for m in means)
-    of_input = channels.recentred(g, input, row_mean, row_rstd * weight, row_rstd * slope, shift)
-    return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
+    if not channels.are_few(input, groups):
+        of_input, *sums = channels.run(GROUP_BACK if groups else NORM_BACK, (g, input, weight, mean, rstd), (), groups)
+        return of_input, *(a if a.ndim == 1 else a.sum(0, dtype="float64").astype(input.dtype) for a in sums)
+    count, n = input.shape[1], input.size // input.shape[1]
+    along, total = (a.sum(0, dtype="float64") for a in channels.run(PRODUCTS, (g, input, mean), (), count))
+    along *= rstd
+    numbers = rstd * weight, rstd * rstd * weight * along / n, rstd * weight * total / n
+    of_input = channels.run(RECENTRED, (g, input, mean, *(a.astype(input.dtype) for a in numbers)), (), count)
+    return of_input, *(a.astype(input.dtype) for a in (along, total))
 
 
 _by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.like(input), *[((input.shape[1],), input.dtype)] * 2])
@@ -577,7 +628,8 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
 @inner(grad_name="NativeBatchNormBackward0")
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
-    return channels.by_running(input, mean, var, weight, bias, eps)
+    by_sample = input.ndim > 2 and input.flags.c_contiguous  # each channel of each sample is a row: there are more of those
+    return channels.run(BY_RUNNING, (input, mean, var, weight, bias), (eps,), input.shape[1] if by_sample else 0)
 
 
 _by_running.meta(specs.like)
