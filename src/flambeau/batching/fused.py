@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau import dtypes
+from flambeau.kernels.loops.language import Loop
 from flambeau.ops.attention import _as_it_stands
 from flambeau.ops.linear import linear
 from flambeau.ops.normalization import _grouped
 from flambeau.ops.recurrent import _by_steps
+from flambeau.ops.rowwise import LOOPED, by_operations
 from flambeau.ops.similarity import _as_it_stands as _directions
 
 COMPOSED: dict[str, Callable] = {}
@@ -32,6 +34,19 @@ def _(x1, x2, dim, eps):
     return _directions(x1, x2, dim, eps)
 
 
+def _by_its_formula(loop: Loop) -> Callable:
+    n = len(loop.loads)
+
+    def formula(**given):
+        values = list(given.values())
+        return by_operations(loop, values[:n], values[n:])
+
+    return formula
+
+
+COMPOSED |= {name: _by_its_formula(loop) for name, loop in LOOPED.items()}
+
+
 # -- normalization ---------------------------------------------------------------------------------------------------------
 #
 # K(h) = rstd (h - mean(h) - y mean(h y)), with y the normalized input, is how a gradient goes back through all of them.
@@ -41,60 +56,13 @@ def _back(h, y, rstd, dims):
     return rstd * (h - h.mean(dims, keepdim=True) - y * (h * y).mean(dims, keepdim=True))
 
 
-@composed("_layer_norm")
-def _(input, weight, bias, eps):
-    centred = input - (mean := input.mean(-1, keepdim=True))
-    rstd = ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
-    return centred * rstd * weight + bias, mean, rstd
-
-
-@composed("_layer_norm_alone")
-def _(input, weight, bias, eps):
-    centred = input - input.mean(-1, keepdim=True)
-    found = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
-    return found if weight is None else found * weight + bias
-
-
-@composed("_layer_norm_backward")
-def _(g, input, weight, mean, rstd):
-    return _back(g * weight, (input - mean) * rstd, rstd, -1)
-
-
-@composed("_weighted")
-def _(g, input, mean, rstd):
-    return g * (input - mean) * rstd
-
-
-@composed("_layer_norm_gradients")
-def _(g, input, weight, mean, rstd):
-    y, shape = (input - mean) * rstd, tuple(weight.shape)
-    return _back(g * weight, y, rstd, -1), (g * y).sum_to_size(shape), g.sum_to_size(shape)
-
-
-@composed("_rms_norm")
-def _(input, weight, eps):
-    rstd = ((input * input).mean(-1, keepdim=True) + eps).rsqrt()
-    return input * rstd * weight, rstd
-
-
-@composed("_rms_norm_backward")
-def _(g, input, weight, rstd):
-    h, y = g * weight, input * rstd
-    return rstd * (h - y * (h * y).mean(-1, keepdim=True))
-
-
-@composed("_rms_norm_gradients")
-def _(g, input, weight, rstd):
-    return COMPOSED["_rms_norm_backward"](g, input, weight, rstd), (g * input * rstd).sum_to_size(tuple(weight.shape))
-
-
 @composed("_by_channel")
 def _(input, weight, bias, eps, groups, rounding, running=None):
     x, _, weights, dims = _grouped(input, groups)
     mean = x.mean(dims, keepdim=True)
     var = ((x - mean) ** 2).mean(dims, keepdim=True)
     rstd = (var + eps).rsqrt()
-    out = (x - mean) * rstd * weight.reshape(weights) + bias.reshape(weights)
+    out = _learned((x - mean) * rstd, weight, bias, weights)
     flat = (input.shape[0], groups) if groups else (input.shape[1],)
     return out.reshape(tuple(input.shape)), *(s.reshape(flat) for s in (mean, rstd, var))
 
@@ -111,7 +79,12 @@ def _(g, input, weight, mean, rstd, groups):
 @composed("_by_running")
 def _(input, mean, var, weight, bias, eps):
     shape = (1, input.shape[1], *(1,) * (input.dim() - 2))
-    return (input - mean.reshape(shape)) * ((var + eps).rsqrt() * weight).reshape(shape) + bias.reshape(shape)
+    return _learned((input - mean.reshape(shape)) * (var + eps).rsqrt().reshape(shape), weight, bias, shape)
+
+
+def _learned(y, weight, bias, shape):
+    y = y if weight is None else y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
 
 
 # -- reading at points -----------------------------------------------------------------------------------------------------

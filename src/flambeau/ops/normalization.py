@@ -22,13 +22,13 @@ from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops import channels
 from flambeau.kernels.loops.language import Loop, declare, extent, line_total, pick, total, total_of_lines, unrounded
-from flambeau.kernels.loops.run import ready, run
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.asking import is_recorded
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.padding import constant_pad_nd
+from flambeau.ops.rowwise import gradients, looped
 from flambeau.ops.views import _unsafe_view
 
 inner = functools.partial(on_arrays, public=False, method=False)
@@ -75,11 +75,13 @@ def _rms_back(grad, x, weight, rstd):
 
 WIDE = ("float32", "float64")  # half precision is normalised in float32, by casts, where a gradient is wanted
 LAYER = declare(Loop("layer_norm", _layer, "ri i i", "ri r r", 1, WIDE))
+LAYER_PLAIN = declare(Loop("layer_norm_plain", _normal, "ri", "ri r r", 1, WIDE))
 LAYER_ALONE = declare(Loop("layer_norm_alone", lambda *given: _layer(*given)[0], "ri i i", options=1))
 LAYER_BARE = declare(Loop("layer_norm_bare", lambda x, eps: _normal(x, eps)[0], "ri", options=1))
 LAYER_BACK = declare(Loop("layer_norm_backward", _layer_back, "ri ri i r r", dtypes=WIDE))
 LAYER_ALL = declare(Loop("layer_norm_gradients", lambda g, x, *rest: (_layer_back(g, x, *rest), g * ((x - rest[1]) * rest[2]), g),
                          "ri ri i r r", "ri i i", dtypes=WIDE))  # fmt: skip
+PLAIN_BACK = declare(Loop("layer_norm_plain_backward", lambda g, x, mean, rstd: _layer_back(g, x, 1, mean, rstd), "ri ri r r", dtypes=WIDE))
 WEIGHTED = declare(Loop("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), "ri ri r r", dtypes=WIDE))
 RMS = declare(Loop("rms_norm", _rms, "ri i", "ri r", 1, WIDE))
 RMS_BACK = declare(Loop("rms_norm_backward", _rms_back, "ri ri i r", dtypes=WIDE))
@@ -91,28 +93,21 @@ RMS_ALL = declare(
 # -- and their operations ----------------------------------------------------------------------------------------------------
 
 
-@inner(returns="out mean rstd", grad_name="NativeLayerNormBackward0")
+@looped(LAYER, returns="out mean rstd", grad_name="NativeLayerNormBackward0")
 def _layer_norm(input, weight, bias, eps):
-    """((x - mean) * rstd * weight + bias, mean, rstd). (*, N); weight and bias repeat to that -> (*, N), (*, 1), (*, 1)."""
-    return run(LAYER, (input, weight, bias), (eps,))
-
-
-_layer_norm.work(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
-
-
-_layer_norm.meta(lambda input, weight, bias, eps: [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2])
+    """((x - mean) * rstd * weight + bias, mean, rstd). (*, N), (N), (N) -> (*, N), (*, 1), (*, 1)."""
 
 
 @_layer_norm.joint
-def _(grads, input, weight, mean, rstd, bias_shape, needs):
+def _(grads, input, weight, mean, rstd, needs):
     grad, of_mean, of_rstd = grads
     found = {"input": None}
-    if grad is not None and all(needs.values()) and weight.dim() == 1 == len(bias_shape):
+    if grad is not None and all(needs.values()):
         found = dict(zip(("input", "weight", "bias"), _layer_norm_gradients(grad, input, weight, mean, rstd), strict=True))
     elif grad is not None:
         found["input"] = _layer_norm_backward(grad, input, weight, mean, rstd) if needs["input"] else None
         found["weight"] = _weighted(grad, input, mean, rstd).sum_to_size(tuple(weight.shape)) if needs["weight"] else None
-        found["bias"] = grad.sum_to_size(bias_shape) if needs["bias"] else None
+        found["bias"] = grad.sum_to_size(tuple(weight.shape)) if needs["bias"] else None
     if needs["input"]:
         found["input"] = _plus(found["input"], *_through_statistics(of_mean, of_rstd, input, mean, rstd))
     return found
@@ -131,74 +126,48 @@ def _plus(*terms):
     return functools.reduce(lambda a, b: a + b, terms) if terms else None
 
 
-@inner(grad_name="NativeLayerNormBackwardBackward0")
+@looped(LAYER_BACK, grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_backward(g, input, weight, mean, rstd):
     """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight and y = (x - mean) * rstd."""
-    return run(LAYER_BACK, (g, input, weight, mean, rstd))
 
 
-@_layer_norm_backward.joint
-def _layer_norm_twice(grad, g, input, weight, mean, rstd, result):
-    """With K(h) the formula above, which is symmetric: grad K(h) = h K(grad). What remains is the derivative by y and rstd."""
-    back = _layer_norm_backward(grad, input, weight.new_ones(input.shape[-1]), mean, rstd)
-    y, h = _standardized(input, mean, rstd), g * weight
-    of_y = -rstd * (grad * (h * y).mean(-1, keepdim=True) + h * (grad * y).mean(-1, keepdim=True))
-    of_x = of_y * rstd
-    of_rstd = (of_y * (input - mean)).sum(-1, keepdim=True) + (grad * result).sum(-1, keepdim=True) / rstd
-    of_mean = -of_x.sum(-1, keepdim=True)
-    return {"g": back * weight, "input": of_x, "weight": (g * back).sum_to_size(tuple(weight.shape)), "mean": of_mean, "rstd": of_rstd}
+@looped(LAYER_PLAIN, returns="out mean rstd", grad_name="NativeLayerNormBackward0")
+def _layer_norm_plain(input, eps):
+    """((x - mean) * rstd, mean, rstd). (*, N) -> (*, N), (*, 1), (*, 1)."""
 
 
-@inner()
+@_layer_norm_plain.joint
+def _(grads, input, mean, rstd):
+    grad, of_mean, of_rstd = grads
+    back = None if grad is None else _layer_norm_plain_backward(grad, input, mean, rstd)
+    return {"input": _plus(back, *_through_statistics(of_mean, of_rstd, input, mean, rstd))}
+
+
+@looped(PLAIN_BACK, grad_name="NativeLayerNormBackwardBackward0")
+def _layer_norm_plain_backward(g, input, mean, rstd):
+    """rstd * (g - mean(g) - y * mean(g * y)) with y = (x - mean) * rstd."""
+
+
+@looped(WEIGHTED)
 def _weighted(g, input, mean, rstd):
     """g * (x - mean) * rstd: what each element adds to the gradient of the weight."""
-    return run(WEIGHTED, (g, input, mean, rstd))
 
 
-@_weighted.joint
-def _weighted_twice(grad, g, input, mean, rstd):
-    both = grad * g
-    of_x = both * rstd
-    of_rstd = (both * (input - mean)).sum(-1, keepdim=True)
-    return {"g": _weighted(grad, input, mean, rstd), "input": of_x, "mean": -of_x.sum(-1, keepdim=True), "rstd": of_rstd}
-
-
-@inner(returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
+@looped(LAYER_ALL, returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_gradients(g, input, weight, mean, rstd):
     """The gradients of input, weight and bias in one go: `_layer_norm_backward`, and the sums of `_weighted` and g over the rows."""
-    return run(LAYER_ALL, (g, input, weight, mean, rstd))
 
 
-@_layer_norm_gradients.joint
-def _(grads, g, input, weight, mean, rstd, results):
-    of_input, of_weight, of_bias = grads
-    parts = [] if of_bias is None else [{"g": of_bias.expand(tuple(g.shape))}]
-    if of_input is not None:
-        parts.append(_layer_norm_twice(of_input, g, input, weight, mean, rstd, results[0]))
-    if of_weight is not None:
-        parts.append(_weighted_twice(of_weight.expand(tuple(g.shape)), g, input, mean, rstd))
-    return _joined(parts)
-
-
-def _joined(parts: list[dict]) -> dict:
-    """What several derivatives send to the same parameters, added up."""
-    return {name: _plus(*(part.get(name) for part in parts)) for name in {name: None for part in parts for name in part}}
-
-
-@inner(returns="out rstd", grad_name="FusedRmsNormBackward0")
+@looped(RMS, returns="out rstd", grad_name="FusedRmsNormBackward0")
 def _rms_norm(input, weight, eps):
     """(x * rstd * weight, rstd) with rstd = 1 / sqrt(mean(x^2) + eps). (*, N), (N) -> (*, N), (*, 1)."""
-    return run(RMS, (input, weight), (eps,))
-
-
-_rms_norm.meta(lambda input, weight, eps: [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)])
 
 
 @_rms_norm.joint
 def _(grads, input, weight, rstd, needs):
     grad, of_rstd = grads
     found = {"input": None}
-    if grad is not None and all(needs.values()) and weight.dim() == 1:
+    if grad is not None and all(needs.values()):
         found = dict(zip(("input", "weight"), _rms_norm_gradients(grad, input, weight, rstd), strict=True))
     elif grad is not None:
         found["input"] = _rms_norm_backward(grad, input, weight, rstd) if needs["input"] else None
@@ -208,43 +177,28 @@ def _(grads, input, weight, rstd, needs):
     return found
 
 
-@inner(grad_name="FusedRmsNormBackwardBackward0")
+@looped(RMS_BACK, grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_backward(g, input, weight, rstd):
     """rstd * (h - y * mean(h * y)) with h = g * weight and y = x * rstd."""
-    return run(RMS_BACK, (g, input, weight, rstd))
 
 
-@_rms_norm_backward.joint
-def _rms_norm_twice(grad, g, input, weight, rstd, result):
-    back = _rms_norm_backward(grad, input, weight.new_ones(input.shape[-1]), rstd)
-    y, h = input * rstd, g * weight
-    of_y = -rstd * (grad * (h * y).mean(-1, keepdim=True) + h * (grad * y).mean(-1, keepdim=True))
-    of_rstd = (of_y * input).sum(-1, keepdim=True) + (grad * result).sum(-1, keepdim=True) / rstd
-    return {"g": back * weight, "input": of_y * rstd, "weight": (g * back).sum_to_size(tuple(weight.shape)), "rstd": of_rstd}
-
-
-@inner(returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
+@looped(RMS_ALL, returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_gradients(g, input, weight, rstd):
     """The gradients of input and weight in one go: `_rms_norm_backward`, and the sum of g * y over the rows."""
-    return run(RMS_ALL, (g, input, weight, rstd))
 
 
-@_rms_norm_gradients.joint
-def _(grads, g, input, weight, rstd, results):
-    of_input, of_weight = grads
-    parts = [] if of_input is None else [_rms_norm_twice(of_input, g, input, weight, rstd, results[0])]
-    if of_weight is not None:
-        both = of_weight * g
-        of_rstd = (both * input).sum(-1, keepdim=True)
-        parts.append({"g": of_weight * (input * rstd), "input": both * rstd, "rstd": of_rstd})
-    return _joined(parts)
+# Differentiated again, all these are what follows from their formulas.
+_layer_norm_backward.joint(lambda grad, g, input, weight, mean, rstd: _again(LAYER_BACK, [grad], g, input, weight, mean, rstd))
+_layer_norm_plain_backward.joint(lambda grad, g, input, mean, rstd: _again(PLAIN_BACK, [grad], g, input, None, mean, rstd))
+_weighted.joint(lambda grad, g, input, mean, rstd: _again(WEIGHTED, [grad], g, input, None, mean, rstd))
+_layer_norm_gradients.joint(lambda grads, g, input, weight, mean, rstd: _again(LAYER_ALL, grads, g, input, weight, mean, rstd))
+_rms_norm_backward.joint(lambda grad, g, input, weight, rstd: _again(RMS_BACK, [grad], g, input, weight, None, rstd))
+_rms_norm_gradients.joint(lambda grads, g, input, weight, rstd: _again(RMS_ALL, grads, g, input, weight, None, rstd))
 
 
-_layer_norm_gradients.meta(lambda g, input, weight, mean, rstd: [(input.shape, input.dtype), *[(weight.shape, weight.dtype)] * 2])
-_rms_norm_gradients.meta(lambda g, input, weight, rstd: [(input.shape, input.dtype), (weight.shape, weight.dtype)])
-_weighted.meta(lambda g, input, mean, rstd: (input.shape, input.dtype))
-_layer_norm_backward.meta(lambda g, input, weight, mean, rstd: (input.shape, input.dtype))
-_rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype))
+def _again(loop: Loop, grads, *operands) -> dict:
+    names = [name for name, x in zip(("g", "input", "weight", "mean", "rstd"), operands, strict=True) if x is not None]
+    return dict(zip(names, gradients(loop, grads, [x for x in operands if x is not None]), strict=True))
 
 
 # -- layer norm and rms norm -----------------------------------------------------------------------------------------------
@@ -281,15 +235,22 @@ def _normalized_alone(input, normalized_shape, weight, bias, eps):
         and len(parameters) != 1
         and all(p.shape == last and p.dtype is input.dtype for p in parameters)
     )
-    if simple and input.dtype.is_floating_point and not is_recorded(input, *parameters):
-        return _layer_norm_alone(input, weight, bias, eps)
+    if simple and input.dtype.is_floating_point:
+        if not is_recorded(input, *parameters):
+            return _layer_norm_bare(input, eps) if weight is None else _layer_norm_alone(input, weight, bias, eps)
+        if weight is None and input.dtype.itemsize > 2:
+            return _layer_norm_plain(input, eps)[0]
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@inner(differentiable=False, shown="layer_norm")
+@looped(LAYER_ALONE, differentiable=False, shown="layer_norm")
 def _layer_norm_alone(input, weight, bias, eps):
-    """(x - mean) * rstd, times weight and plus bias if there are any. (*, N), (N), (N) -> (*, N)."""
-    return run(LAYER_BARE, (input,), (eps,)) if weight is None else run(LAYER_ALONE, (input, weight, bias), (eps,))
+    """(x - mean) * rstd * weight + bias. (*, N), (N), (N) -> (*, N)."""
+
+
+@looped(LAYER_BARE, differentiable=False, shown="layer_norm")
+def _layer_norm_bare(input, eps):
+    """(x - mean) * rstd. (*, N) -> (*, N)."""
 
 
 @composite(method=False, grad_name="NativeLayerNormBackward0", autocast="cpu given, cuda float32")
@@ -378,7 +339,7 @@ def _checked_dtype(parameter, like):
 @composite(method=False, grad_name="NativeGroupNormBackward0")
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    if weight is not None and bias is not None and _is_plain(input, weight, bias) and group > 0 and C % group == 0 and input.shape[1] == C:
+    if _is_plain(input, weight, bias) and group > 0 and C % group == 0 and input.shape[1] == C:
         return _by_channel(input, weight, bias, float(eps), group, None)[:3]
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
@@ -397,9 +358,8 @@ def _scaled_nothing(input, weight, bias):
 
 
 def _scale_and_shift(x, weight, bias):
-    """The learned numbers of each channel, or ones and zeros."""
-    w = x.new_ones(x.shape[1]) if weight is None else _checked_dtype(weight, x)
-    return w, x.new_zeros(x.shape[1]) if bias is None else _checked_dtype(bias, x)
+    """The learned numbers of each channel, as they are computed with."""
+    return [None if p is None else _checked_dtype(p, x) for p in (weight, bias)]
 
 
 def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
@@ -528,6 +488,22 @@ def _by_channel(input, weight, bias, eps, groups, rounding, running=None):
     return channels.run(SCALED, (input, mean, scale, bias), (), count if input.flags.c_contiguous else 0), mean, rstd, var
 
 
+@_by_channel.work
+def _(input, weight, bias, eps, groups, rounding, running):
+    if rounding is not None or running is not None or channels.are_few(input, groups):
+        return None
+    return _given_numbers(NORM, (input,), weight, bias, eps, groups)
+
+
+def _given_numbers(loop, operands, weight, bias, eps, groups):
+    """A loop made ready, with ones for a weight and zeros for a bias that are not there."""
+    w, b = (_constant(operands[0], missing) if p is None else p for p, missing in ((weight, 1), (bias, 0)))
+    found = channels.ready(loop, (*operands, w, b), (eps,), groups)
+    if found is None or (weight is None) != (bias is None):
+        return None
+    return found if weight is not None else lambda *operands: found(*operands, w, b)
+
+
 def _constant(input, value: int):
     """A number for each channel."""
     found = arrays.empty_beside(input, input.shape[1:2], input.dtype)
@@ -585,6 +561,11 @@ def _by_channel_backward(g, input, weight, mean, rstd, groups):
     return of_input, *(a.astype(input.dtype) for a in (along, total))
 
 
+_by_channel_backward.work(
+    lambda g, input, weight, mean, rstd, groups: (
+        None if groups or channels.are_few(input, groups) else channels.ready(NORM_BACK, (g, input, weight, mean, rstd))
+    )
+)
 _by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.like(input), *[((input.shape[1],), input.dtype)] * 2])
 
 
@@ -628,16 +609,29 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
 @inner(grad_name="NativeBatchNormBackward0")
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
-    by_sample = input.ndim > 2 and input.flags.c_contiguous  # each channel of each sample is a row: there are more of those
-    return channels.run(BY_RUNNING, (input, mean, var, weight, bias), (eps,), input.shape[1] if by_sample else 0)
+    weight, bias = (_constant(input, missing) if p is None else p for p, missing in ((weight, 1), (bias, 0)))
+    return channels.run(BY_RUNNING, (input, mean, var, weight, bias), (eps,), _by_sample(input))
 
 
+def _by_sample(input) -> int:
+    """As many groups as there are channels, if each channel of each sample can be a row: there are more of those."""
+    return input.shape[1] if input.ndim > 2 and input.flags.c_contiguous else 0
+
+
+_by_running.work(
+    lambda input, mean, var, weight, bias, eps: _given_numbers(BY_RUNNING, (input, mean, var), weight, bias, eps, _by_sample(input))
+)
 _by_running.meta(specs.like)
 _by_running.derivative(
-    input=lambda grad, var, weight, eps: grad * ((var + eps).rsqrt() * weight).reshape(_channel_shape(grad)),
+    input=lambda grad, var, weight, eps: grad * _scale_of(var, weight, eps).reshape(_channel_shape(grad)),
     weight=lambda grad, input, mean, var, eps: _over_channels(grad * (input - mean.reshape(_channel_shape(grad)))) * (var + eps).rsqrt(),
     bias=lambda grad: _over_channels(grad),
 )
+
+
+def _scale_of(var, weight, eps):
+    found = (var + eps).rsqrt()
+    return found if weight is None else found * weight
 
 
 def _over_channels(x):
@@ -658,7 +652,8 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, mixed=False):
     """(output, mean, rstd) as they are computed, or (output,) where there are no statistics of this batch."""
-    if _is_plain(input, weight, bias, running_mean, running_var):
+    known = training or not (running_mean is None or running_var is None)
+    if known and _is_plain(input, weight, bias, running_mean, running_var):
         x, w, b, rounding = input, weight, bias, None
     elif not input.numel():  # of any number of dimensions
         return (_scaled_nothing(input, weight, bias),)
@@ -696,12 +691,12 @@ def _check_mixture(input, *numbers) -> None:
 
 
 def _is_plain(input, *numbers) -> bool:
-    """Row-major and not empty, and all numbers of channels there, all of one dtype, float32 or float64: nothing to ask or to adapt."""
+    """Row-major and not empty, with a number for each channel, all of one dtype, float32 or float64: nothing to ask or to adapt."""
     x = input._array
     if not channels.is_plain(x):
         return False
     shape, dtype = x.shape[1:2], x.dtype
-    return all([n is not None and n._array.shape == shape and n._array.dtype == dtype for n in numbers])
+    return all([n is None or (n._array.shape == shape and n._array.dtype == dtype) for n in numbers])
 
 
 def _to_move(x, running_mean, running_var, momentum: float) -> dict | None:
@@ -772,7 +767,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     """
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("instance_norm: without use_input_stats it uses running_mean and running_var, which are None")
-    if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
+    if running_mean is None and running_var is None and _is_plain(input, weight, bias):
         return _by_channel(input, weight, bias, float(eps), input.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
     stored = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype  # running averages may have any dtype here

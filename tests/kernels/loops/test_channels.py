@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from test_loops import EPS, all_stores, shaken
 
 import flambeau.ops.normalization  # noqa: F401  it declares loops
 from flambeau.kernels.loops import channels
 from flambeau.kernels.loops.language import DECLARED, EACH, LINE, ROW, Loop, line_total, total_of_lines
 from flambeau.kernels.native import native
-from test_loops import EPS, all_stores, shaken
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 LOOPS = [loop for loop in DECLARED.values() if loop.lines]
@@ -92,3 +92,13 @@ def test_a_number_for_each_line_must_be_one():
     with pytest.raises(TypeError, match="differs along the line"):
         Loop("wrong", lambda x: x, "ri", "rj", lines=True).values  # noqa: B018
     assert Loop("right", lambda x: total_of_lines(line_total(x)), "ri", "r", lines=True).values
+
+
+def test_a_repeated_gradient_goes_through_the_same_loop(monkeypatch):
+    """A gradient that lies otherwise than the input, as that of a sum does, sends everything to NumPy, or is read as if it did not."""
+    x, ones = np.random.default_rng(2).standard_normal((4, 6, 5)).astype(np.float32), np.ones(6, np.float32)
+    _, mean, rstd, _ = channels.run(DECLARED["norm"], (x, ones, ones), (1e-5,))
+    g = np.broadcast_to(np.float32(2), x.shape)
+    monkeypatch.setattr(channels, "_by_numpy", None)
+    for found, wanted in zip(*[channels.run(DECLARED["norm_backward"], (a, x, ones, mean, rstd)) for a in (g, g.copy())], strict=True):
+        assert np.array_equal(found, wanted)

@@ -11,8 +11,8 @@ Rows that are lines of memory go one by one (`lines.py`), and channels that lie 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -25,18 +25,27 @@ from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop
 from flambeau.kernels.loops.run import compiled
 from flambeau.kernels.native import native
 
+Sizes = tuple[int, ...]
 FEW, LARGE = 4, 1 << 17  # channels; elements of all of them
 NARROW, WIDE, MANY = 16, 64, 512  # columns that a block has; so many channels have wide ones
 
 
 def run(loop: Loop, operands: Sequence[Array], options: Sequence[float] = (), groups: int = 0, **more: Any):
     """The stores of the loop. `more` is what a kernel of a GPU may do beside."""
-    x = next(a for a, access in zip(operands[::-1], loop.loads[::-1], strict=True) if access == ROW)
+    x = _pattern(loop, operands)
     if type(x) is np.ndarray:
         found = _compiled(loop, x, operands, options, groups) if native.lib is not None and x.size else None
     else:
         found = arrays.cuda_room.norm.run(loop.name, operands, options, groups, **more) if arrays.on_gpu(x) else None
-    return _by_numpy(loop, x, operands, options, groups) if found is None else found
+    return _by_numpy(loop, x, operands, options, groups) if found is None or found is NotImplemented else found
+
+
+def ready(loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float] = (), groups: int = 0) -> Callable | None:
+    """What `run` does with arrays like these, as a function of them; None where there is more to it than a launch."""
+    x = _pattern(loop, operands)
+    fits = native.lib is not None and x.size and all(map(_lies, [x] * len(operands), operands, loop.loads))
+    way = _way(loop, x.shape, x.strides, x.dtype, groups, tuple([a.shape for a in operands])) if fits else None
+    return None if way is None or len(way.launches) > 1 else partial(_carried_out, way, tuple(map(float, options)))
 
 
 class Rows(NamedTuple):
@@ -53,39 +62,72 @@ class Rows(NamedTuple):
     launches: tuple[tuple[tuple[int, ...], int, tuple[int, ...]], ...]
 
 
+class Way(NamedTuple):
+    """How a loop is launched: `stores` are shapes, strides (or None for dense ones) and dtypes, `steps` those of the first store, the operands and the
+    other stores."""
+
+    into: Callable
+    stores: tuple[tuple, ...]
+    steps: tuple[tuple[int, ...], ...]
+    launches: tuple
+
+
+def _pattern(loop: Loop, operands: Sequence[Array]) -> Array:
+    """The operand that says how results lie."""
+    return next(a for a, access in zip(operands[::-1], loop.loads[::-1], strict=True) if access == ROW)
+
+
+def _lies(x: np.ndarray, a: np.ndarray, access: str) -> bool:
+    """Whether an operand lies as loops read it."""
+    return a.dtype == x.dtype and (a.strides == x.strides if access == ROW else a.flags.c_contiguous)
+
+
 def _compiled(loop: Loop, x: np.ndarray, operands: Sequence[np.ndarray], options: Sequence[float], groups: int):
-    rows = _rows(x.shape, x.strides, x.itemsize, groups)
-    if rows is None:
+    if any([a.dtype != x.dtype for a in operands]):
         return None
-    steps, dtype, shape = {ROW: rows.steps, LINE: rows.of_weights}, x.dtype, rows.shape
-    used = []
+    way = _way(loop, x.shape, x.strides, x.dtype, groups, tuple([a.shape for a in operands]))
+    if way is None:
+        return None
+    given = []
     for a, access in zip(operands, loop.loads, strict=True):
-        if a.dtype != dtype:
-            return None
-        if access == ROW and a.strides != x.strides:
-            given, a = a, like(x)
-            arrays.write(a, given)
-        elif access != ROW and not a.flags.c_contiguous:
-            a = arrays.contiguous(a)
-        used.append((a, steps[access] if access != EACH else _repeated(a.shape, rows)))
-    made = [
-        (native.empty((x.shape[:2] if access == LINE else shape), dtype), access) if access != ROW else (like(x), ROW)
-        for access in loop.stores
+        lies = _lies(x, a, access)
+        given.append(a if lies else like(x) if access == ROW else arrays.contiguous(a))
+        if not lies and access == ROW:
+            arrays.write(given[-1], a)
+    return _carried_out(way, options, *given)
+
+
+def _carried_out(way: Way, options: Sequence[float], *operands: np.ndarray):
+    view, steps = native.strided_view, way.steps
+    stores = [
+        native.empty(shape, dtype) if strides is None else native.empty_strided(shape, strides, dtype)
+        for shape, strides, dtype in way.stores
     ]
-    steps |= {LINE: rows.of_lines, EACH: _repeated(shape, rows)}
-    stores = [(a, steps[access]) for a, access in made]
-    kernel, view = compiled(rows.schedule, loop), native.strided_view
-    if kernel is native.not_compiled:
-        return None
-    for count, offset, numbers in rows.launches:
-        seen = [view(a, count, step, offset) for a, step in (stores[0], *used, *stores[1:])]
-        if kernel.into(*seen, *numbers, *options) is NotImplemented:
-            return None
-    return made[0][0] if len(made) == 1 else tuple([a for a, _ in made])
+    used = (stores[0], *operands, *stores[1:])
+    for count, offset, numbers in way.launches:
+        if way.into(*[view(a, count, step, offset) for a, step in zip(used, steps, strict=True)], *numbers, *options) is NotImplemented:
+            return NotImplemented
+    return tuple(stores) if len(stores) > 1 else stores[0]
 
 
 @lru_cache(1024)
-def _repeated(shape: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
+def _way(loop: Loop, shape: Sizes, strides: Sizes, dtype: np.dtype, groups: int, given: tuple[Sizes, ...]) -> Way | None:
+    """The way for operands of the shapes `given`; None where rows do not lie so, or nothing is compiled."""
+    rows = _rows(shape, strides, dtype.itemsize, groups)
+    into = None if rows is None else getattr(compiled(rows.schedule, loop), "into", None)
+    if rows is None or into is None:
+        return None
+    here = tuple([s // dtype.itemsize for s in strides])
+    here = None if here == layout.contiguous_strides(shape) else here
+    kinds = {ROW: (shape, here, dtype), EACH: (rows.shape, None, dtype), LINE: (shape[:2], None, dtype)}
+    steps = {ROW: rows.steps, LINE: rows.of_weights}
+    read = [_repeated(of, rows) if access == EACH else steps[access] for of, access in zip(given, loop.loads, strict=True)]
+    steps |= {LINE: rows.of_lines, EACH: _repeated(rows.shape, rows)}
+    first, *others = [steps[access] for access in loop.stores]
+    return Way(into, tuple([kinds[access] for access in loop.stores]), (first, *read, *others), rows.launches)
+
+
+def _repeated(shape: Sizes, rows: Rows) -> Sizes:
     """The steps from row to row of numbers, which may repeat; of columns the next block has the next ones."""
     if rows.schedule == "columns":
         return rows.steps
@@ -94,7 +136,7 @@ def _repeated(shape: tuple[int, ...], rows: Rows) -> tuple[int, ...]:
 
 
 @lru_cache(1024)
-def _rows(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, groups: int) -> Rows | None:
+def _rows(shape: Sizes, strides: Sizes, itemsize: int, groups: int) -> Rows | None:
     """How rows lie; None where their lines are not dense."""
     samples, channels, *places = shape
     strides, length = tuple([s // itemsize for s in strides]), prod(places)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import Expr, loads
 from flambeau.kernels.language.print_c import TYPES, LoopPrinter
-from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop, in_order
+from flambeau.kernels.loops.language import LINE, ROW, Loop, in_order
 from flambeau.kernels.loops.passes import Pass, passes
 from flambeau.kernels.loops.rows import options
 
