@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import Expr, loads
 from flambeau.kernels.language.print_c import TYPES, LoopPrinter
+from flambeau.kernels.language.print_table import of
 from flambeau.kernels.loops.language import LINE, ROW, Loop, in_order
 from flambeau.kernels.loops.passes import Pass, passes
 from flambeau.kernels.loops.rows import options
@@ -21,7 +22,6 @@ from flambeau.kernels.loops.rows import options
 WIDTHS = (128, 64, 16)  # columns a loop takes at a time: as many as can be
 TOGETHER = 8  # rows that are added at a time
 NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t blocks, const double *param)"
 ALL = "FL_IVDEP for (int c = 0; c < width; c++)"
 
 
@@ -78,7 +78,7 @@ class Columns:
             name = r.name.value
             yield f"FL_ALIGNED {t} {name}_of[{WIDTHS[0]}];"
             if name in sums:
-                yield f"FL_ALIGNED double {name}_wide[{WIDTHS[0]}]; {ALL} {name}_wide[c] = 0;"
+                yield f"FL_ALIGNED double {name}_wide_of[{WIDTHS[0]}]; {ALL} {name}_wide_of[c] = 0;"
             else:
                 yield f"{ALL} {name}_of[c] = -INFINITY;"
         yield from (self.number(*item) for item in step.numbers)
@@ -100,9 +100,9 @@ class Columns:
             for r in step.reductions:
                 yield f"        {self.joined(r.name.value, r.op, some)}"
             yield "    }"
-        yield from (f"    {ALL} {name}_wide[c] += {name}_of[c];" for name in sums)
+        yield from (f"    {ALL} {name}_wide_of[c] += {name}_of[c];" for name in sums)
         yield "}"
-        yield from (f"{ALL} {name}_of[c] = ({t}){name}_wide[c];" for name in sums)
+        yield from (f"{ALL} {name}_of[c] = ({t}){name}_wide_of[c];" for name in sums)
 
     def joined(self, name: str, op: str, some: int) -> str:
         """What some rows add to a sum or a peak, in pairs: so that none waits for the one before."""
@@ -164,7 +164,7 @@ class Columns:
 
     def over_blocks(self, reads: str, head: str, work: str, tail: str) -> str:
         t = self.p.compute
-        return f"""void FL_NAME({self.name}){PARAMETERS} {{
+        return f"""void FL_NAME({self.name}){of("blocks")} {{
     const int64_t n = (int64_t)param[1], apart = (int64_t)param[2];
     const int width = (int)param[3];
 {head}    for (int64_t b = 0; b < blocks; b++) {{
@@ -182,8 +182,5 @@ def _by_width(call: str, widths: tuple[int, ...]) -> str:
 
 
 class _ColumnPrinter(LoopPrinter):
-    def print_unrounded(self, name):
-        return f"{name}_wide[c]"
-
     def picked(self, operand: int, at: str) -> str:
         return f"(({at}) >= 0 && ({at}) < n ? a{operand}[({at}) * pitch + c] : NAN)"

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import loads
 from flambeau.kernels.language.print_c import TYPES, LoopPrinter, operand_dtype, storage_of
+from flambeau.kernels.language.print_table import of
 from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop
 from flambeau.kernels.loops.passes import Pass, passes
-from flambeau.kernels.loops.rows import LANES, PARAMETERS, Rows, options
+from flambeau.kernels.loops.rows import LANES, Rows, options
 
 NUMBERS = 5  # elements of a row (for the launcher), lines, from line to line, places, from number to number of "rj" operands
 ADDED = 64  # elements that a lane adds in the dtype they are computed in
@@ -48,8 +49,7 @@ class Lines(Rows):
             *(f"    {line}" for line in self.lines()),
             "}",
         ]
-        parameters = PARAMETERS.replace("int64_t n", "int64_t rows")
-        return "\n".join([f"{self.signature}{parameters} {{", *(f"    {line}" for line in head), "}"]) + "\n"
+        return "\n".join([f"{self.signature}{of('rows')} {{", *(f"    {line}" for line in head), "}"]) + "\n"
 
     def lines(self) -> Iterator[str]:
         loop, p = self.loop, self.p
@@ -159,8 +159,5 @@ class Lines(Rows):
 
 
 class _LinesPrinter(LoopPrinter):
-    def print_unrounded(self, name):
-        return f"{name}_wide"
-
     def picked(self, operand: int, at: str) -> str:
         return f"(({at}) >= 0 && ({at}) < n ? {self.read('T', f'b{operand}[({at}) / places * apart + ({at}) % places]')} : NAN)"

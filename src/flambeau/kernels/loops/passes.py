@@ -2,7 +2,7 @@
 
 Every schedule prints the same passes. In the values of a pass, what was found before stands as a local name:
 
-    s0, s1 ...   a reduction that is done: one number for each row
+    s0, s1 ...   a reduction that is done: one number for each row;  s0_wide is a total before it was rounded
     l0, l1 ...   the total of a line, which is known at its end and no longer
     n0, n1 ...   what is made of such numbers alone, computed once for each row before the pass
     k0           what is dear to compute (an exponential) and needed again: it waits in a row of its own
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
-from flambeau.kernels.loops.language import EACH, LINE, REDUCTIONS, Loop, in_order, position, uses
+from flambeau.kernels.loops.language import EACH, LINE, REDUCTIONS, Loop, in_order, position, unrounded, uses
 
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
 
@@ -129,7 +129,8 @@ class _Cut:
         chosen, after = [r for r in found if r.op != "total_of_lines"], [r for r in found if r.op == "total_of_lines"]
         new = [k for k in self.kept if k not in self.done and any(uses(r.args[0], k) for r in chosen)]
         numbers, values = self.hoist([self.named(r.args[0]) for r in chosen] + [self.named(k) for k in new])
-        self.done |= {r: self.names[r] for r in chosen} | {k: self.kept[k] for k in new}
+        wide = {unrounded(r): e.local(f"{self.names[r].value}_wide", "f64") for r in chosen if r.op == "total"}
+        self.done |= {r: self.names[r] for r in chosen} | wide | {k: self.kept[k] for k in new}
         reduced = tuple([Reduced(self.names[r], r.op, v) for r, v in zip(chosen, values, strict=False)])
         of_lines = tuple([Reduced(self.names[r], "total", self.named(r.args[0])) for r in after])
         stored = [k for k, v in enumerate(self.loop.values) if self.loop.stores[k] == LINE and max(self.levels[v], 1) == level]
