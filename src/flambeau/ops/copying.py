@@ -146,7 +146,7 @@ def _indexed(device, input):
     """'cuda' means the current GPU; a tensor that is on one already stays there."""
     device = devices.usable(devices.device(device))
     if device.type == "cuda" and device.index is None:
-        return input.device if input.device.type == "cuda" else devices.device("cuda", arrays.cuda().current_device())
+        return input.device if input.device.type == "cuda" else arrays.current_gpu()
     if device.type == "cpu" and device.index is not None:
         return devices.cpu
     return device

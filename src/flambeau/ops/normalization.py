@@ -606,7 +606,7 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
     return found
 
 
-@inner(grad_name="NativeBatchNormBackward0")
+@inner(grad_name="NativeBatchNormBackward0", meta=specs.like)
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
     weight, bias = (_constant(input, missing) if p is None else p for p, missing in ((weight, 1), (bias, 0)))
@@ -621,7 +621,6 @@ def _by_sample(input) -> int:
 _by_running.work(
     lambda input, mean, var, weight, bias, eps: _given_numbers(BY_RUNNING, (input, mean, var), weight, bias, eps, _by_sample(input))
 )
-_by_running.meta(specs.like)
 _by_running.derivative(
     input=lambda grad, var, weight, eps: grad * _scale_of(var, weight, eps).reshape(_channel_shape(grad)),
     weight=lambda grad, input, mean, var, eps: _over_channels(grad * (input - mean.reshape(_channel_shape(grad)))) * (var + eps).rsqrt(),
