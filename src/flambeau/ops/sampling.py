@@ -37,7 +37,7 @@ def distribution(signature):
     @op.work_in_place
     def _(input, *given):
         *numbers, generator = given
-        return sampling.filler(name, input, *map(float, numbers)) if generator is None else None
+        return sampling.filler(name, input, **dict(zip(names, map(float, numbers), strict=True))) if generator is None else None
 
     op.meta(specs.like)
     op.derivative(input=_zeros)
@@ -101,6 +101,11 @@ def _(input, p=0.5, *, generator=None):
     if hasattr(p, "shape"):
         layout.expand(p.shape, arrays.element_strides(p), input.shape)  # raises where p does not broadcast
     fill("bernoulli", input, generator, p=p if hasattr(p, "shape") else float(p))
+
+
+@_bernoulli.work_in_place
+def _(input, p, generator):
+    return sampling.filler("bernoulli", input, p=float(p)) if generator is None and not hasattr(p, "shape") else None
 
 
 _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
