@@ -141,31 +141,21 @@ class pygraph:
 
     # -- attention -----------------------------------------------------------------------------------------------------
 
-    def sdpa(self, name, q, k, v, generate_stats, attn_scale, use_causal_mask, bias=None, dropout=None):
+    def sdpa(self, name, q, k, v, generate_stats, attn_scale, use_causal_mask, bias):
         self._check(q, k, v, bias)
 
-        def work(read):
-            noise = 1 if dropout is None else read(dropout[0]) * read(dropout[1])
-            return _attend(*map(read, (q, k, v)), bias and read(bias), attn_scale, use_causal_mask, noise)[:2]
+        return self._do("sdpa", lambda read: _attend(*map(read, (q, k, v)), bias and read(bias), attn_scale, use_causal_mask)[:2], 2)
 
-        return self._do("sdpa", work, 2)
-
-    def sdpa_backward(
-        self, name, q, k, v, o, dO, stats, attn_scale, use_causal_mask, use_deterministic_algorithm, bias=None, dropout=None
-    ):  # fmt: skip
+    def sdpa_backward(self, name, q, k, v, o, dO, stats, attn_scale, use_causal_mask, use_deterministic_algorithm, bias):
         self._check(q, k, v, bias)
 
         def work(read):
             qs, ks, vs, out, grad, lse = map(read, (q, k, v, o, dO, stats))
-            *_, scores, ks, vs = _attend(qs, ks, vs, bias and read(bias), attn_scale, use_causal_mask, 1)
+            *_, scores, ks, vs = _attend(qs, ks, vs, bias and read(bias), attn_scale, use_causal_mask)
             with np.errstate(invalid="ignore"):
                 p = np.where(scores == -np.inf, 0, np.exp(scores - lse))
-            noise = 1
-            if dropout is not None:
-                noise = read(dropout[0]) * read(dropout[1])
-                assert np.allclose(read(dropout[1]) * read(dropout[2]), 1)
-            ds = p * (noise * (grad @ vs.swapaxes(-1, -2)) - (grad * out).sum(-1, keepdims=True)) * attn_scale
-            return ds @ ks, _shared(ds.swapaxes(-1, -2) @ qs, k), _shared((p * noise).swapaxes(-1, -2) @ grad, v)
+            ds = p * (grad @ vs.swapaxes(-1, -2) - (grad * out).sum(-1, keepdims=True)) * attn_scale
+            return ds @ ks, _shared(ds.swapaxes(-1, -2) @ qs, k), _shared(p.swapaxes(-1, -2) @ grad, v)
 
         return self._do("sdpa_backward", work, 3)
 
@@ -261,7 +251,7 @@ def _check_batch(x: Tensor, *numbers: Tensor) -> tuple[int, ...]:
     return (0, *range(2, len(x.dim)))
 
 
-def _attend(q, k, v, bias, scale: float, causal: bool, noise):
+def _attend(q, k, v, bias, scale: float, causal: bool):
     """(out, lse, scores, and keys and values for all heads of the queries)"""
     k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.swapaxes(-1, -2) * scale
@@ -273,7 +263,7 @@ def _attend(q, k, v, bias, scale: float, causal: bool, noise):
     with np.errstate(invalid="ignore", divide="ignore"):
         powers = np.where(most == -np.inf, 0, np.exp(scores - most))
         total = powers.sum(-1, keepdims=True)
-        out = np.where(total == 0, 0, powers / total * noise) @ v
+        out = np.where(total == 0, 0, powers / total) @ v
         lse = np.where(total == 0, -np.inf, most + np.log(total))
     return out, lse, scores, k, v
 

@@ -2,8 +2,8 @@
 
     softmax(scale q kᵀ + mask) v        q (*, L, E)   k (*, S, E)   v (*, S, V)   ->   (*, L, V)
 
-Three ways lead there. `_attention` never holds the L x S scores and saves one number per query (kernels/templates/attention.py). With dropout it holds the noise,
-if cuDNN does the rest (`_attention_dropped`). Otherwise, and where the mask itself wants a gradient, the formula is computed as it stands. Second derivatives come from `_by_formula`, which is the first
+Three ways lead there. `_attention` never holds the L x S scores and saves one number per query (kernels/templates/attention.py). With dropout, or where
+the mask itself wants a gradient, the formula is computed as it stands. Second derivatives come from `_by_formula`, which is the first
 derivative as it stands. A query that may look at nothing gets 0 on all of them.
 """
 
@@ -15,7 +15,7 @@ from flambeau import dtypes
 from flambeau.kernels import layout
 from flambeau.kernels.templates import attention
 from flambeau.ops.declare import composite, on_arrays
-from flambeau.ops.dropout import _noise, functional_dropout
+from flambeau.ops.dropout import functional_dropout
 
 
 @composite(name="nn.functional.scaled_dot_product_attention", method=False, autocast="half")
@@ -48,10 +48,7 @@ def scaled_dot_product_attention(
     q = query if tuple(query.shape[:-2]) == lead else query.expand((*lead, *query.shape[-2:]))
     k, v = (t if t.dim() == q.dim() else t.expand((*lead, *t.shape[-2:])) for t in (key, value))
     scale = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
-    if 0 < dropout_p < 1 and not (attn_mask is not None and attn_mask.requires_grad) and _drops(q, k, v, mask, scale, bool(is_causal)):
-        noise = _noise(q, (*q.shape[:-1], k.shape[-2]), 1 - float(dropout_p), False)
-        out = _attention_dropped(q, k, v, mask, noise, 1 - float(dropout_p), scale, bool(is_causal))[0]
-    elif plain:
+    if plain:
         out = _as_it_stands(q, k, v, mask, dropout_p, is_causal, scale)
     else:
         out = _attention(q, k, v, mask, scale, bool(is_causal))[0]
@@ -171,49 +168,6 @@ def _(grad, query, key, value, **_):
     return [(x.shape, x.dtype, attention.strides_like(x.shape, x)) for x in (query, key, value)]
 
 
-# -- with dropout ----------------------------------------------------------------------------------------------------------------
-
-
-def _drops(q, k, v, mask, scale: float, causal: bool) -> bool:
-    operands = q._array, k._array, v._array, None if mask is None else mask._array
-    return attention.drops(*operands, scale, causal)
-
-
-@on_arrays(public=False, method=False, returns="out lse", grad_name="ScaledDotProductCudnnAttentionBackward0")
-def _attention_dropped(query, key, value, mask, noise, keep, scale, causal):
-    """(noise / keep * softmax(scale q kᵀ + mask) v, log of the sum of exp of the scores). The noise is 0 or 1: (*, L, S)."""
-    return attention.forward_dropped(query, key, value, mask, noise, keep, scale, causal)
-
-
-@_attention_dropped.meta
-def _(query, key, value, mask, noise, keep, scale, causal):
-    strides = attention.result_strides(query, key, value)
-    return [((*query.shape[:-1], value.shape[-1]), query.dtype, strides), (query.shape[:-1], dtypes.float32.numpy)]
-
-
-@_attention_dropped.joint
-def _(grads, query, key, value, mask, noise, keep, scale, causal, out, lse, again):
-    grad = grads[0]
-    if grad is None:
-        return {}
-    if again:
-        found = _by_formula(grad, query, key, value, mask, scale, causal, _widened(noise) / keep)
-    else:
-        found = _attention_dropped_backward(grad, query, key, value, mask, noise, keep, out, lse, scale, causal)
-    return dict(zip(("query", "key", "value"), found, strict=True))
-
-
-@on_arrays(public=False, method=False, returns="query key value", differentiable=False)
-def _attention_dropped_backward(grad, query, key, value, mask, noise, keep, out, lse, scale, causal):
-    """The gradients of query, key and value."""
-    return attention.backward_dropped(grad, query, key, value, mask, noise, keep, out, lse, scale, causal)
-
-
-@_attention_dropped_backward.meta
-def _(grad, query, key, value, **_):
-    return [(x.shape, x.dtype, attention.strides_like(x.shape, x)) for x in (query, key, value)]
-
-
 # -- the formula as it stands --------------------------------------------------------------------------------------------------
 
 
@@ -238,14 +192,11 @@ def _as_it_stands(q, k, v, mask, dropout_p: float, causal: bool, scale: float):
     return functional_dropout(p, dropout_p).matmul(v)
 
 
-def _by_formula(grad, query, key, value, mask, scale: float, causal: bool, factor=None):
-    """The first derivative with operations, so that they can be differentiated. Probabilities may be multiplied by a factor."""
+def _by_formula(grad, query, key, value, mask, scale: float, causal: bool):
+    """The first derivative with operations, so that they can be differentiated."""
     g, q, k, v = map(_widened, (grad, query, key, value))
     p = _probabilities(q, k, _widened(mask), causal, scale)
     dp = g.matmul(v.transpose(-2, -1))
-    used = p
-    if factor is not None:
-        dp, used = dp * factor, p * factor
     ds = p * (dp - (dp * p).sum(-1, keepdim=True)) * scale
-    found = ds.matmul(k), ds.transpose(-2, -1).matmul(q), used.transpose(-2, -1).matmul(g)
+    found = ds.matmul(k), ds.transpose(-2, -1).matmul(q), p.transpose(-2, -1).matmul(g)
     return tuple(t.sum_to_size(tuple(like.shape)).to(query.dtype) for t, like in zip(found, (query, key, value), strict=True))

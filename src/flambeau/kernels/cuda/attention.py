@@ -24,7 +24,7 @@ def takes(q, v) -> bool:
     return bytes_of("keys", q.dtype.name, q.shape[-1], v.shape[-1]) <= most_shared_memory(q.data.device_id)
 
 
-takes_halves, drops_halves = attention_graphs.takes, attention_graphs.drops
+takes_halves = attention_graphs.takes
 forward_of_halves = attention_graphs.forward
 backward_of_halves = where_it_is(0)(attention_graphs.backward)
 

@@ -14,7 +14,7 @@ import cupy
 import numpy as np
 from cupy.cuda import Device, runtime
 
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays
 from flambeau.kernels.cuda import cudnn
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.pointwise import Pointwise
@@ -25,7 +25,7 @@ NUMBERED = {dtype.num: dtype for dtype in (cudnn.FLOAT16, cudnn.BFLOAT16)}
 LARGEST = 256  # features of a head
 MOST = 4096  # ways that are remembered
 FEW = 32  # queries: with as few of them, texts that grow word by word would be planned for again at every word
-Q, K, V, OUT, LSE, MASK, GRAD, DQ, DK, DV, NOISE, SCALE, INVERSE = range(1, 14)
+Q, K, V, OUT, LSE, MASK, GRAD, DQ, DK, DV = range(1, 11)
 # cuDNN says of a query that may look at nothing that the sum of its exponentials is 0. We say infinity, which makes all its probabilities 0.
 NOTHING = Pointwise("attention_of_nothing", lambda lse: e.where(lse == -np.inf, np.inf, lse), ("lse",))
 
@@ -41,33 +41,14 @@ def takes(q, k, v) -> bool:
     return k.shape[:-2] == v.shape[:-2] and k.shape[:-2] in (q.shape[:-2], shared)
 
 
-def drops(q, k, v, mask, scale: float, causal: bool) -> bool:
-    """Whether cuDNN has a way with a noise that probabilities are multiplied by, forward and backward."""
-    if not cudnn.is_used() or not takes(q, k, v):
-        return False
-    q, k, v = _ready(q), _ready(k), _ready(v)
-    of_mask = None if mask is None else _look(_whole(mask, q.shape, k.shape[-2]))
-    out = (*q.shape[:-1], v.shape[-1])
-    of_out = out, tuple([step * q.itemsize for step in layout.contiguous_strides(out)])
-    there = scale, causal, True, cudnn.deterministic(), q.data.device_id
-    looks = *map(_look, (q, k, v)), of_out
-    made = *looks, of_out, *looks[:3]
-    return _forward(q.dtype.num, looks, of_mask, *there) is not None and _backward(q.dtype.num, made, of_mask, *there) is not None
-
-
-def forward(
-    q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any, Any, Any], Sizes], noise=None, keep: float = 1.0
-) -> tuple | None:  # fmt: skip
-    """(out (*, L, V), lse (*, L)), the first with the strides that `strides_of` finds for such operands; None if it is not for cuDNN.
-
-    noise   of 0 and 1, dense and (*, L, S): probabilities are multiplied by it, and divided by `keep`
-    """
+def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any, Any, Any], Sizes]) -> tuple | None:
+    """(out (*, L, V), lse (*, L)), the first with the strides that `strides_of` finds for such operands; None if it is not for cuDNN."""
     if not cudnn.is_used():
         return None
     device, steps = q.data.device_id, None
     if device != runtime.getDevice():
         with Device(device):
-            return forward(q, k, v, mask, scale, causal, strides_of, noise, keep)
+            return forward(q, k, v, mask, scale, causal, strides_of)
     if (q.data.ptr | k.data.ptr | v.data.ptr) % cudnn.ALIGNED or not all([_is_readable(x.shape, x.strides, x.itemsize) for x in (q, k, v)]):
         if not takes(q, k, v):
             return None
@@ -75,23 +56,21 @@ def forward(
         q, k, v = _ready(q), _ready(k), _ready(v)
     mask = None if mask is None else _whole(mask, q.shape, k.shape[-2])
     look = (
-        q.dtype.num, q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, None if mask is None else _look(mask), noise is None, steps,
-        scale, causal, device,
+        q.dtype.num, q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, None if mask is None else _look(mask), steps, scale, causal,
+        device,
     )  # fmt: skip
     if look in _ways:
         way = _ways[look]
     else:
         if len(_ways) >= MOST:
             _ways.clear()
-        way = _ways[look] = _way(q, k, v, mask, scale, causal, noise is not None, steps or strides_of(q, k, v))
+        way = _ways[look] = _way(q, k, v, mask, scale, causal, steps or strides_of(q, k, v))
     if way is None:
         return None
     made = cupy.ndarray(way.shape, q.dtype)
     out = made if way.back is None else made.transpose(way.back)
     lse = cupy.ndarray(q.shape[:-1], cudnn.FLOAT32)
     addresses = {Q: q.data.ptr, K: k.data.ptr, V: v.data.ptr, OUT: out.data.ptr, LSE: lse.data.ptr}
-    if noise is not None:
-        addresses |= {NOISE: noise.data.ptr, SCALE: cudnn.number(1 / keep).ctypes.data}
     if mask is None:
         way.graph.run(addresses)
         return out, lse
@@ -111,7 +90,7 @@ class Way(NamedTuple):
 _ways: dict[tuple, Way | None] = {}  # by all that they depend on
 
 
-def _way(q, k, v, mask, scale: float, causal: bool, noisy: bool, steps: Sizes) -> Way | None:
+def _way(q, k, v, mask, scale: float, causal: bool, steps: Sizes) -> Way | None:
     """For operands that the library can read as they lie, and a result with these strides (in elements)."""
     if not takes(q, k, v):
         return None
@@ -121,26 +100,23 @@ def _way(q, k, v, mask, scale: float, causal: bool, noisy: bool, steps: Sizes) -
     back = None if order == sorted(order) else tuple([order.index(axis) for axis in range(len(order))])
     looks = *map(_look, (q, k, v)), (shape, tuple([step * q.itemsize for step in steps]))
     of_mask = None if mask is None else _look(mask)
-    graph = _forward(q.dtype.num, looks, of_mask, scale, causal, noisy, False, runtime.getDevice())
+    graph = _forward(q.dtype.num, looks, of_mask, scale, causal, runtime.getDevice())
     return None if graph is None else Way(graph, there, back)
 
 
-def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool, noise=None, keep: float = 1.0) -> bool:
+def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> bool:
     """Write the gradients; False if cuDNN has no way."""
     q, k, v, out, grad = map(_ready, (q, k, v, out, grad))
     mask = None if mask is None else _whole(mask, q.shape, k.shape[-2])
     looks = tuple([(x.shape, x.strides) for x in (q, k, v, out, grad, dq, dk, dv)])
     of_mask = None if mask is None else _look(mask)
-    graph = _backward(q.dtype.num, looks, of_mask, scale, causal, noise is not None, cudnn.deterministic(), runtime.getDevice())
+    graph = _backward(q.dtype.num, looks, of_mask, scale, causal, cudnn.deterministic(), runtime.getDevice())
     if graph is None:
         return False
     given = {Q: q, K: k, V: v, OUT: out, LSE: lse, GRAD: grad, DQ: dq, DK: dk, DV: dv}
     if mask is not None:
         given[MASK] = mask
-    addresses = {number: array.data.ptr for number, array in given.items()}
-    if noise is not None:
-        addresses |= {NOISE: noise.data.ptr, SCALE: cudnn.number(1 / keep).ctypes.data, INVERSE: cudnn.number(keep).ctypes.data}
-    graph.run(addresses)
+    graph.run({number: array.data.ptr for number, array in given.items()})
     return True
 
 
@@ -149,17 +125,15 @@ def _look(x) -> Look:
 
 
 @lru_cache(512)
-def _forward(
-    dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, noisy: bool, deterministic: bool, device: int
-) -> cudnn.Graph | None:  # fmt: skip
+def _forward(dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, device: int) -> cudnn.Graph | None:
     """The graph for q, k, v and a result that look like these. It is deterministic in any case."""
-    started = _started(dtype, looks, mask, noisy)
+    started = _started(dtype, looks, mask)
     if started is None:
         return None
-    graph, views, options = started
+    graph, views, bias = started
     made, lse = graph.nodes.sdpa(
         name="attention", **{name: graph.tensor(n, *view) for name, n, view in zip("qkv", (Q, K, V), views, strict=False)},
-        generate_stats=True, attn_scale=scale, use_causal_mask=causal, **options(SCALE),
+        generate_stats=True, attn_scale=scale, use_causal_mask=causal, bias=bias,
     )  # fmt: skip
     graph.result(made, OUT, *views[3])
     graph.result(lse, LSE, *_numbers_per_query(views[0][0]), cudnn.FLOAT32)
@@ -168,43 +142,33 @@ def _forward(
 
 @lru_cache(512)
 def _backward(
-    dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, noisy: bool, deterministic: bool, device: int
+    dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, deterministic: bool, device: int
 ) -> cudnn.Graph | None:  # fmt: skip
     """The graph for q, k, v, a result, its gradient and those of the operands that look like these."""
-    started = _started(dtype, looks, mask, noisy)
+    started = _started(dtype, looks, mask)
     if started is None:
         return None
-    graph, views, options = started
+    graph, views, bias = started
     names = ("q", "k", "v", "o", "dO")
     made = graph.nodes.sdpa_backward(
         name="attention", **{name: graph.tensor(n, *view) for name, n, view in zip(names, (Q, K, V, OUT, GRAD), views, strict=False)},
         stats=graph.tensor(LSE, *_numbers_per_query(views[0][0]), cudnn.FLOAT32), attn_scale=scale, use_causal_mask=causal,
-        use_deterministic_algorithm=deterministic, **options(SCALE, INVERSE),
+        use_deterministic_algorithm=deterministic, bias=bias,
     )  # fmt: skip
     for result, n, view in zip(made, (DQ, DK, DV), views[5:], strict=True):
         graph.result(result, n, *view)
     return graph.planned(False)
 
 
-def _started(dtype: int, looks: tuple[Look, ...], mask: Look | None, noisy: bool) -> tuple | None:
-    """(graph, operands as it sees them, a function that tells it of mask and noise); None if one of them has no four dimensions."""
+def _started(dtype: int, looks: tuple[Look, ...], mask: Look | None) -> tuple | None:
+    """(graph, operands as it sees them, the mask in it); None if one of them has no four dimensions."""
     size = NUMBERED[dtype].itemsize
     views = [_view(*look, size) for look in looks]
     of_mask = None if mask is None else _view(*mask, size)
     if None in views or (mask is not None and of_mask is None):
         return None
     graph = cudnn.Graph(NUMBERED[dtype])
-
-    def options(*numbers: int) -> dict[str, Any]:
-        found = {} if of_mask is None else {"bias": graph.tensor(MASK, *of_mask)}
-        if noisy:
-            (*lead, rows, _), keys = views[0][0], views[1][0][2]
-            shape = (*lead, rows, keys)
-            noise = graph.tensor(NOISE, shape, layout.contiguous_strides(shape))
-            found["dropout"] = noise, *[graph.number(n, 4) for n in numbers]
-        return found
-
-    return graph, views, options
+    return graph, views, None if of_mask is None else graph.tensor(MASK, *of_mask)
 
 
 def _numbers_per_query(q: Sizes) -> tuple[Sizes, Sizes]:

@@ -175,28 +175,6 @@ def _backward_of_halves(grad, q, k, v, mask, out, lse, scale: float, causal: boo
     return dq, dk, dv
 
 
-def drops(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> bool:
-    """Whether there is a way that multiplies the probabilities by a noise without holding them."""
-    if "CUDNN_ATTENTION" not in allowed or not arrays.on_gpu(q) or q.dtype.itemsize != 2:
-        return False
-    return arrays.cuda().attention.drops_halves(q, k, v, mask, scale, causal)
-
-
-def forward_dropped(q, k, v, mask, noise, keep: float, scale: float, causal: bool) -> tuple[Array, Array]:
-    """(out, lse) of operands for which `drops` is true. The noise is 1 where a probability is kept, else 0: (*, L, S)."""
-    return arrays.cuda_room.attention.forward_of_halves(q, k, v, mask, scale, causal, result_strides, noise, keep)
-
-
-def backward_dropped(grad, q, k, v, mask, noise, keep: float, out, lse, scale: float, causal: bool) -> tuple[Array, Array, Array]:
-    """The gradients of q, k and v."""
-    dq, dk, dv = _room_for_all(q, k, v)
-    if not arrays.cuda_room.attention.backward_of_halves(dq, dk, dv, grad, q, k, v, mask, out, lse, scale, causal, noise, keep):
-        raise RuntimeError(
-            f"attention with dropout: cuDNN has no gradient for a query of shape {q.shape}. Try sdpa_kernel(SDPBackend.MATH)"
-        )
-    return dq, dk, dv
-
-
 def _wide(array: Array | None) -> Array | None:
     """In float32."""
     return None if array is None else arrays.cast(array, FLOAT32)
