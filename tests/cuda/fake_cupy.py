@@ -453,6 +453,7 @@ template <class F> static void fl_block(unsigned threads, F body, bool waits) {
             if (!fl_done[t]) { threadIdx.x = fl_here = t; swapcontext(&fl_main, &fl_fibers[t]); left += !fl_done[t]; }
 }
 static float rsqrtf(float x) { return 1 / std::sqrt(x); }
+static long long clock64() { static long long now; return now += 1000; }
 static double rsqrt(double x) { return 1 / std::sqrt(x); }
 static void __threadfence_system() {}
 template <class T> static T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }

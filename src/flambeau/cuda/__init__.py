@@ -82,6 +82,11 @@ def synchronize(device: Any = None) -> None:
     room.look()
 
 
+def _sleep(cycles: int) -> None:
+    """Let the current stream of the GPU do nothing for so many cycles of its clock."""
+    gpus().sleep(cycles)
+
+
 # What PyTorch calls the properties of a GPU: what CUDA calls them.
 PROPERTIES = {
     "major": "major", "minor": "minor", "total_memory": "totalGlobalMem", "multi_processor_count": "multiProcessorCount",

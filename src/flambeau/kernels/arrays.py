@@ -508,6 +508,11 @@ def to_device(array: Array, device: devices.device, non_blocking: bool = False) 
     return cuda().to_device(array, device, non_blocking)
 
 
+def carried(out: Array, source: Array, non_blocking: bool) -> bool:
+    """Copy between main memory and a GPU without a detour, where both lie alike."""
+    return (on_gpu(out) or on_gpu(source)) and cuda_room.carried(out, source, non_blocking)
+
+
 def _check_for_gpu(dtype: np.dtype) -> None:
     if dtype in float8.SORTS:
         raise NotImplementedError(

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+from cupy.cuda import get_current_stream
+
 PATH = os.environ.get("FLAMBEAU_CUDA_DRIVER", "libcuda.so.1")  # for machines that have it in an odd place
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_...
 
@@ -38,3 +40,8 @@ def relaxed() -> Iterator[None]:
         yield
     finally:
         call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+
+
+def copy(to: int, source: int, size: int) -> None:
+    """Copy bytes between main memory and GPUs on the current stream. From pinned memory, and to it, this does not wait."""
+    call("cuMemcpyAsync", ctypes.c_uint64(to), ctypes.c_uint64(source), ctypes.c_size_t(size), ctypes.c_void_p(get_current_stream().ptr))

@@ -20,7 +20,7 @@ from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import attention, convolution, graphs, launch, memory, norm, recurrent, totals
+from flambeau.kernels.cuda import attention, convolution, driver, graphs, launch, memory, norm, recurrent, totals
 from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled
@@ -92,6 +92,20 @@ def on(device: devices.device | int | None) -> Device:
     return Device(index)
 
 
+def sleep(cycles: int) -> None:
+    """Let the current stream do nothing for so many cycles of the GPU's clock."""
+    launch.compiled(_print_sleep, "fl_sleep", runtime.getDevice())((1,), (1,), (cycles,))
+
+
+def _print_sleep() -> str:
+    return """
+extern "C" __global__ void
+fl_sleep(long long cycles) {
+    for (const long long start = clock64(); clock64() - start < cycles;) {}
+}
+"""
+
+
 # -- arrays --------------------------------------------------------------------------------------------------------------
 
 
@@ -151,8 +165,24 @@ def to_device(array, device: devices.device, non_blocking: bool = False):
     if type(array) is np.ndarray:
         return _from_host(array, device, non_blocking)
     if device.type == "cpu":
-        return _to_host(array)
+        return _to_host(array, non_blocking)
     return _between_gpus(array, device)
+
+
+def carried(out, source, non_blocking: bool) -> bool:
+    """Copy an array between main memory and a GPU into another that lies alike; False if it does not."""
+    away, here = (source, out) if type(out) is np.ndarray else (out, source)
+    if (
+        type(here) is not np.ndarray
+        or not arrays.on_gpu(away)
+        or out.dtype != source.dtype
+        or arrays.view_of(out) != arrays.view_of(source)
+    ):
+        return False
+    if not layout.is_non_overlapping_and_dense(*arrays.view_of(out)):
+        return False
+    (_fetch if here is out else _send)(out, source, non_blocking)
+    return True
 
 
 def _dense(array):
@@ -165,23 +195,28 @@ def _dense(array):
 def _from_host(array: np.ndarray, device: devices.device, non_blocking: bool):
     need(device.index)
     source = _dense(array)
-    if not is_pinned(source):
+    out = empty_strided(source.shape, arrays.element_strides(source), source.dtype, device)
+    _send(out, source, non_blocking)
+    return out
+
+
+def _send(out, source: np.ndarray, non_blocking: bool) -> None:
+    if not out.size:
+        return
+    pinned = is_pinned(source)
+    if not pinned:
         graphs.refuse(
             "a copy from ordinary main memory to the GPU", "Copy it before, or from pinned memory (.pin_memory()) that stays where it is"
         )
-    out = empty_strided(source.shape, arrays.element_strides(source), source.dtype, device)
-    if not out.size:
-        return out
     with Device(out.data.device_id):
         # From pageable memory the driver returns when the source has been read. From pinned memory it returns at once.
-        out.data.copy_from_host_async(arrays.data_pointer(source), source.nbytes)
-        if is_pinned(source):
+        driver.copy(out.data.ptr, arrays.data_pointer(source), source.nbytes)
+        if pinned:
             stream = cupy.cuda.get_current_stream()
             if non_blocking or graphs.underway:
                 keep_until_done(source, stream)
             else:
                 stream.synchronize()
-    return out
 
 
 def keep_until_done(array, stream) -> None:
@@ -196,16 +231,33 @@ def keep_until_done(array, stream) -> None:
     _in_use.append((event, array))
 
 
-def _to_host(array) -> np.ndarray:
-    graphs.refuse("a copy from the GPU to main memory", READ_LATER)
+def _to_host(array, non_blocking: bool) -> np.ndarray:
     with Device(array.data.device_id):
         source = _dense(array)
-        out = arrays.empty_strided(source.shape, arrays.element_strides(source), source.dtype)
-        if out.size:
-            source.data.copy_to_host_async(arrays.data_pointer(out), source.nbytes)
-            cupy.cuda.get_current_stream().synchronize()
-            look()
+        strides = arrays.element_strides(source)
+        if non_blocking and source.size:
+            out = arrays.strided_view(pinned_empty((source.size,), source.dtype), source.shape, strides, 0)
+        else:
+            graphs.refuse("a copy from the GPU to ordinary main memory", READ_LATER)
+            out = arrays.empty_strided(source.shape, strides, source.dtype)
+        _fetch(out, source, non_blocking)
     return out
+
+
+def _fetch(out: np.ndarray, source, non_blocking: bool) -> None:
+    if not out.size:
+        return
+    at_once = not (non_blocking and is_pinned(out))
+    if at_once:
+        graphs.refuse("a copy from the GPU to ordinary main memory", READ_LATER)
+    with Device(source.data.device_id):
+        stream = cupy.cuda.get_current_stream()
+        driver.copy(arrays.data_pointer(out), source.data.ptr, source.nbytes)
+        if at_once:
+            stream.synchronize()
+            look()
+        else:
+            keep_until_done(out, stream)
 
 
 def item(array):

@@ -263,25 +263,19 @@ static PyObject *otherwise(const Formula *f, PyObject *const *args, PyObject *ou
     return Py_XDECREF(operands), Py_XDECREF(params), found;
 }
 
-static PyObject *formula_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
-    const Formula *f = (Formula *)self;
-    const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), takes = f->n_in + f->n_param;
-    if (names || nargs < takes || nargs > takes + 1) return PyErr_Format(PyExc_TypeError, "a formula takes %zd operands and options, and perhaps an array for the result, got %zd", takes, nargs);
-    PyObject *out = nargs > takes && args[takes] != Py_None ? args[takes] : NULL, *found, *made;
-    Seen s;
-    const int said = see(f, args, out, &s);
-    if (said != SEEN) return said == FAILED ? NULL : otherwise(f, args, out);
-    if (!(found = layout_for(f, &s))) return NULL;
-    if (found == Py_False && s.flat) { /* an address is odd, or there is nothing to pack: laid out like any other */
-        s.flat = false;
-        Py_SETREF(found, layout_for(f, &s));
+static PyObject *carry_out(const Formula *f, PyObject *const *args, PyObject *out, Seen *s) {
+    PyObject *found = layout_for(f, s), *made;
+    if (!found) return NULL;
+    if (found == Py_False && s->flat) { /* an address is odd, or there is nothing to pack: laid out like any other */
+        s->flat = false;
+        Py_SETREF(found, layout_for(f, s));
         if (!found) return NULL;
     }
     if (!Py_IS_TYPE(found, &fl_gpu_layout_type)) return Py_DECREF(found), otherwise(f, args, out);
     const Layout *l = (Layout *)found;
-    const fl_gpu_array *like = &s.view[s.first];
+    const fl_gpu_array *like = &s->view[s->first];
     if (out) made = Py_NewRef(out);
-    else made = s.flat ? fl_gpu_new(f->out, like->ndim, like->shape, NULL) : fl_gpu_new(f->out, l->ndim, l->shape, l->strides);
+    else made = s->flat ? fl_gpu_new(f->out, like->ndim, like->shape, NULL) : fl_gpu_new(f->out, l->ndim, l->shape, l->strides);
     fl_gpu_array result;
     uint64_t room[MOST_ARGUMENTS];
     void *arguments[MOST_ARGUMENTS], *stream;
@@ -289,20 +283,59 @@ static PyObject *formula_call(PyObject *self, PyObject *const *args, size_t narg
     if (!fl_gpu_see(made, &result) || !fl_gpu_stream(&stream)) goto failed;
     int n = 0, more = 1;
     room[n++] = result.at;
-    for (int i = 0; i < takes; i++, n += more) {
-        if (i < f->n_in && s.is_array[i]) room[n] = s.view[i].at, more = 1;
+    for (int i = 0; i < f->n_in + f->n_param; i++, n += more) {
+        if (i < f->n_in && s->is_array[i]) room[n] = s->view[i].at, more = 1;
         else if ((more = put_number(f, args[i], i < f->n_in && f->whole >> i & 1, &room[n])) < 0) goto failed;
     }
-    const long long elements = s.flat ? like->size : l->n, threads = s.flat ? elements / l->pack + elements % l->pack : 0;
+    const long long elements = s->flat ? like->size : l->n, threads = s->flat ? elements / l->pack + elements % l->pack : 0;
     room[n++] = (uint64_t)elements;
     for (int i = 0; i < n; i++) arguments[i] = &room[i];
     arguments[n] = PyArray_DATA((PyArrayObject *)l->geometry);
-    const unsigned blocks = s.flat ? (unsigned)((threads + THREADS - 1) / THREADS) : l->blocks;
+    const unsigned blocks = s->flat ? (unsigned)((threads + THREADS - 1) / THREADS) : l->blocks;
     if (!launch((void *)(uintptr_t)((Kernel *)l->kernel)->ptr, blocks, 1, THREADS, 0, stream, arguments)) goto failed;
     return Py_DECREF(found), made;
 failed:
     Py_DECREF(found), Py_DECREF(made);
     return NULL;
+}
+
+static PyObject *formula_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *names) {
+    const Formula *f = (Formula *)self;
+    const Py_ssize_t nargs = PyVectorcall_NARGS(nargsf), takes = f->n_in + f->n_param;
+    if (names || nargs < takes || nargs > takes + 1) return PyErr_Format(PyExc_TypeError, "a formula takes %zd operands and options, and perhaps an array for the result, got %zd", takes, nargs);
+    PyObject *out = nargs > takes && args[takes] != Py_None ? args[takes] : NULL;
+    Seen s;
+    const int said = see(f, args, out, &s);
+    return said == SEEN ? carry_out(f, args, out, &s) : said == FAILED ? NULL : otherwise(f, args, out);
+}
+
+/* The first byte of an array, and the one behind its last. */
+static void reach(const fl_gpu_array *v, fl_address *low, fl_address *high) {
+    *low = v->at, *high = v->at + (fl_address)PyDataType_ELSIZE(v->descr);
+    for (int d = 0; d < v->ndim; d++) *(v->strides[d] < 0 ? low : high) += (fl_address)((v->shape[d] - 1) * v->strides[d]);
+}
+
+/* Whether a result can be written over `out` while this operand is read: element by element the same memory, or none of it, and no other shape. */
+static bool stays_apart(const fl_gpu_array *out, const fl_gpu_array *v) {
+    const size_t bytes = sizeof *v->shape * (size_t)v->ndim;
+    const bool alike = v->ndim == out->ndim && !memcmp(v->shape, out->shape, bytes);
+    fl_address low, high, from, to;
+    if (!alike && v->ndim) return false;
+    if (!out->size || (alike && v->at == out->at && !memcmp(v->strides, out->strides, bytes))) return true;
+    reach(out, &low, &high), reach(v, &from, &to);
+    return to <= low || high <= from;
+}
+
+static PyObject *formula_into(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+    const Formula *f = (Formula *)self;
+    Seen s;
+    if (nargs != 1 + f->n_in + f->n_param) return PyErr_Format(PyExc_TypeError, "into(out, *operands, *options): got %zd values", nargs);
+    const int said = see(f, args + 1, args[0], &s);
+    if (said == FAILED) return NULL;
+    bool good = said == SEEN && s.is_array[f->n_in];
+    for (int i = 0; good && i < f->n_in; i++) good = !s.is_array[i] || stays_apart(&s.view[f->n_in], &s.view[i]);
+    if (!good) Py_RETURN_NOTIMPLEMENTED;
+    return carry_out(f, args + 1, args[0], &s);
 }
 
 static PyObject *formula_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -334,4 +367,7 @@ PyTypeObject fl_gpu_formula_type = {
     .tp_dealloc = formula_free,
     .tp_call = PyVectorcall_Call,
     .tp_vectorcall_offset = offsetof(Formula, call),
+    .tp_methods = (PyMethodDef[]){{"into", (PyCFunction)(void (*)(void))formula_into, METH_FASTCALL,
+                                   "into(out, *operands, *options): the same in place; NotImplemented where an operand has another shape, or shares memory in part."},
+                                  {0}},
 };
