@@ -234,6 +234,10 @@ def test_steps_that_cannot_be_repeated_say_so(gpu):
     optimizer.step()
     with pytest.raises(RuntimeError, match="capturable is False"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         optimizer.step()
+    for other in (torch.optim.Adagrad([w]), torch.optim.NAdam([w], capturable=True)):
+        other.step()
+        with pytest.raises(RuntimeError, match="capturing a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            other.step()
 
 
 def test_a_whole_step(gpu):

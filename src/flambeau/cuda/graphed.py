@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from flambeau import autograd
 from flambeau.amp.autocast_mode import is_autocast_cache_enabled, is_autocast_enabled
+from flambeau.batching.trees import flatten, leaves_of, unflatten
 from flambeau.cuda import streams
 from flambeau.cuda.choosing import gpus
 from flambeau.nn.modules.module import Module
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty_like
-from flambeau.utils import _pytree
 
 
 def make_graphed_callables(
@@ -62,7 +62,7 @@ class Part(NamedTuple):
                     "In any :class:`~torch.nn.Module` passed to :func:`~make_graphed_callables`, only parameters may be trainable. "
                     "All buffers must have ``requires_grad=False``."
                 )
-        args = tuple(_pytree.arg_tree_leaves(*sample_args))
+        args = tuple(leaves_of(tuple(sample_args)))
         if not all(isinstance(a, Tensor) for a in args):
             raise TypeError("In the beta API, sample_args for each callable must contain only Tensors. Other types are not allowed.")
         parameters = tuple(function.parameters()) if isinstance(function, Module) else ()
@@ -104,7 +104,7 @@ def _warm_up(parts: Sequence[Part], times: int, unused: bool) -> None:
     with streams.StreamContext(streams.Stream()):
         for part in parts:
             for _ in range(times):
-                outputs = tuple(_pytree.tree_leaves(part.function(*part.args)))
+                outputs = tuple(leaves_of(part.function(*part.args)))
                 _gradients(part, outputs, _wanted(outputs), unused)
     gpus().Device().synchronize()
 
@@ -115,7 +115,7 @@ def _capture_forward(part: Part, pool: Any) -> Forward:
     made = CUDAGraph()
     with graph(made, pool=pool):
         whole = part.function(*part.args)
-    outputs, spec = _pytree.tree_flatten(whole)
+    outputs, spec = flatten(whole)
     return Forward(made, tuple(outputs), spec)
 
 
@@ -153,12 +153,12 @@ def _graphed(part: Part, forward: Forward, backward: Backward) -> Any:
                 backward.graph.replay()
             return tuple([None if g is None else g.detach() for g in backward.found])
 
-    parameters = part.inputs[len(_pytree.arg_tree_leaves(*part.args)) :]
+    parameters = part.inputs[len(leaves_of(part.args)) :]
 
     def run(*args: Any) -> Any:
         """What the callable does, by its graphs."""
-        outputs = Graphed.apply(*_pytree.arg_tree_leaves(*args), *parameters)
-        return _pytree.tree_unflatten(list(outputs), forward.spec)
+        outputs = Graphed.apply(*leaves_of(args), *parameters)
+        return unflatten(list(outputs), forward.spec)
 
     if not isinstance(part.function, Module):
         return run

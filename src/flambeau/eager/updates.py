@@ -70,7 +70,7 @@ def _as_operations(rule: Rule, names: tuple[str, ...], tensors: Sequence[Tensor]
 
 def read(numbers: Sequence[Tensor]) -> list[float]:
     """The values of tensors of one element."""
-    return [t._array.item() for t in numbers]
+    return [arrays.item(t._array) for t in numbers]
 
 
 class OnGpu:
@@ -82,6 +82,10 @@ class OnGpu:
 
 def advance(steps: Sequence[Tensor]) -> list[float]:
     """Add 1 to every counter; their new values."""
+    if arrays.cuda_room is not None:
+        arrays.cuda_room.graphs.refuse(
+            "a step that is counted in main memory", "capturable=True counts on the GPU, where an optimizer has it"
+        )
     found = [t._array.item() + 1.0 for t in steps]
     write(steps, found)
     return found

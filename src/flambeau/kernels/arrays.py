@@ -122,7 +122,7 @@ def empty_beside(array: Array, shape: Sequence[int], dtype: np.dtype) -> Array:
     if type(array) is ndarray:
         return native.empty(tuple(shape), dtype)
     if on_only_gpu(array) and 0 not in shape:
-        return cuda_room.ndarray(tuple(shape), dtype)
+        return cuda_room.launch.empty(tuple(shape), dtype)
     return empty(shape, dtype, device_of(array))
 
 
