@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #define API extern "C"
@@ -27,7 +28,9 @@ static thread_local int mode;
 static char primary;
 
 static Stream *of(void *stream) { return stream ? (Stream *)stream : &null_stream; }
+static std::recursive_mutex working; /* kernels of the stand-in have but one set of threads */
 static int run(void *stream, std::function<void()> work) {
+    std::lock_guard<std::recursive_mutex> alone(working);
     if (of(stream)->capture) of(stream)->capture->graph->nodes.push_back(work);
     else work();
     return 0;
