@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau import dtypes, errors
 from flambeau.kernels.indexing import gather, index_errors
-from flambeau.kernels.linear_algebra import sparse
+from flambeau.kernels.templates import sparse
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.masking import check_tensor
 from flambeau.ops.rows import _embedding_backward, embedding, embedding_renorm_

@@ -4,8 +4,8 @@ parts in order."""
 from __future__ import annotations
 
 from flambeau.kernels import arrays
-from flambeau.kernels.linear_algebra import sparse
 from flambeau.kernels.templates import sorting as order
+from flambeau.kernels.templates import sparse
 from flambeau.ops import specs
 from flambeau.ops.declare import on_arrays
 

@@ -15,7 +15,7 @@ Note [the same bits] PyTorch's compiler fuses `a * b + c` into one rounding wher
 too (`_fma32`, `_fma64`). Logarithms, sines and exponentials of float64 come from the C library (Python's `math`), as
 PyTorch's do: NumPy's own are faster and differ in the last bit. Those of float32 are polynomials, see vecmath/random_numbers.py.
 
-With the compiled extension (csrc/random.c for the words, random_loops.py for what becomes of them) the same is computed at the speed of
+With the compiled extension (csrc/random.c for the words, templates/random_loops.py for what becomes of them) the same is computed at the speed of
 C; without it, here in NumPy.
 """
 
@@ -493,7 +493,7 @@ _loop = cache(lambda name: native.kernel(f"random.{name}").into)
 
 
 def _run(name: str, out: np.ndarray, *operands) -> None:
-    """Run a loop of random_loops.py."""
+    """Run a loop of templates/random_loops.py."""
     if _loop(name)(out, *operands) is NotImplemented:
         raise TypeError(f"random.{name}: not made for {out.dtype} in this layout")
 
