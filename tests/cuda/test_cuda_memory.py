@@ -228,3 +228,50 @@ def test_writing_in_place(gpu):
         with pytest.raises(RuntimeError):
             small.mul_(x)
     assert x.tolist() == (expected * 8).tolist()
+
+
+def test_waits_are_told(gpu):
+    """Where a program waits for the GPU can be a warning, or an error."""
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(RuntimeError, match="debug_mode"):
+        torch.cuda.set_sync_debug_mode("loud")
+    try:
+        torch.cuda.set_sync_debug_mode("warn")
+        assert torch.cuda.get_sync_debug_mode() == 1
+        with pytest.warns(UserWarning, match="synchronizing"):
+            x.sum().item()
+        torch.cuda.set_sync_debug_mode(2)
+        for wait in (x.cpu, x.tolist, lambda: bool(x[0])):
+            with pytest.raises(RuntimeError, match="synchronizing"):
+                wait()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_sensors(gpu):
+    """What the management library says is a number that can be; without one, it says so."""
+    questions = (torch.cuda.utilization, torch.cuda.memory_usage, torch.cuda.temperature, torch.cuda.power_draw, torch.cuda.clock_rate)
+    if not gpu.real:
+        for question in questions:
+            with pytest.raises((ModuleNotFoundError, AttributeError)):
+                question()
+        return
+    assert all(isinstance(question(), int) and question() >= 0 for question in questions)
+    assert torch.cuda.device_memory_used() > 0 and torch.cuda.list_gpu_processes().startswith("GPU:0\n")
+
+
+def test_filling(gpu):
+    """Every dtype holds the number it is filled with, as on the CPU; zeros of both signs, and integers that wrap around."""
+    for dtype, values in (
+        (torch.float32, (0.0, -0.0, 1, float("nan"), 1e39)), (torch.bfloat16, (0.1, -3)), (torch.uint8, (0, 127, 200, -1)), (torch.int64, (2**40, -5)),
+        (torch.bool, (True, 0)), (torch.complex64, (1 + 2j, 3) if gpu.real else (0,)),
+    ):  # fmt: skip
+        for value in values:
+            there, here = torch.empty(5, dtype=dtype, device="cuda"), torch.empty(5, dtype=dtype)
+            try:
+                here.fill_(value)
+            except RuntimeError:
+                continue
+            there.fill_(value)
+            assert there.cpu().view(torch.uint8).tolist() == here.view(torch.uint8).tolist() or value != value, (dtype, value)

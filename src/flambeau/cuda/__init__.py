@@ -15,12 +15,13 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 from flambeau import dtypes
-from flambeau.cuda import graphs, memory, nvtx, random, streams
+from flambeau.cuda import graphs, memory, nvtx, random, sensors, streams
 from flambeau.cuda.choosing import device_count, gpus, index_of, is_available, is_initialized
 from flambeau.cuda.graphs import *
 from flambeau.cuda.memory import *
 from flambeau.cuda.random import *
 from flambeau.cuda.random import default_generators
+from flambeau.cuda.sensors import *
 from flambeau.cuda.streams import *
 from flambeau.cuda.streams import StreamContext, current_stream, default_stream, get_stream_from_external, set_stream
 from flambeau.errors import AcceleratorError, OutOfMemoryError
@@ -174,6 +175,21 @@ def ipc_collect() -> None:
     gpus()
 
 
+def set_sync_debug_mode(debug_mode: int | str) -> None:
+    """Say where a program waits for the GPU, by reading a number or copying from there: "default" (0) not, "warn" (1), or "error" (2)."""
+    modes = ("default", "warn", "error")
+    if isinstance(debug_mode, str):
+        if debug_mode not in modes:
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+        debug_mode = modes.index(debug_mode)
+    gpus().told_of_waits = debug_mode
+
+
+def get_sync_debug_mode() -> int:
+    """What `set_sync_debug_mode` was told."""
+    return gpus().told_of_waits
+
+
 def cudart() -> Any:
     """CUDA's runtime, as CuPy has it."""
     return gpus().runtime
@@ -187,7 +203,7 @@ BFloat16Tensor = legacy.tensor_type("BFloat16", dtypes.bfloat16, "cuda")
 for _name, _type in legacy.TENSOR_TYPES.items():
     globals()[_name] = legacy.tensor_type(_name.removesuffix("Tensor"), _type.dtype, "cuda")
 globals().update(CUDA_STORAGES)
-_ROOMS = (graphs, memory, random, streams)
+_ROOMS = (graphs, memory, random, sensors, streams)
 __all__ = [
     "AcceleratorError", "OutOfMemoryError", "StreamContext", "current_stream", "default_generators", "default_stream", "device_count",
     "get_stream_from_external", "graphs", "has_half", "has_magma", "is_available", "is_initialized", "memory", "nvtx", "random",

@@ -18,7 +18,7 @@ import cupy
 import numpy as np
 from cupy.cuda import Device, runtime
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, errors
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import attention, convolution, driver, graphs, launch, memory, norm, recurrent, totals
 from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
@@ -142,21 +142,37 @@ def number(value, dtype: np.dtype, device: devices.device | None = None):
 
 def fill(out, value) -> None:
     """Set every element to a number."""
-    if out.dtype.kind in "iu" and isinstance(value, float):
-        value = int(value)
-    with np.errstate(all="ignore"):
-        stored = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
-    if not stored.tobytes().strip(b"\0") and out.flags.c_contiguous:
-        with Device(out.data.device_id):
-            out.data.memset_async(0, out.nbytes)
-        return
-    kernel = arrays.CASTS[dtypes.of_array(out).name]
-    run(kernel, (stored.item() if out.dtype.kind in "biufc" else float(stored),), (), out.dtype, out.dtype, out=out)
+    kind = out.dtype.kind
+    usual = type(value) in (int, float) and (kind in "fV" or (kind in "iu" and 0 <= value <= 127))
+    if not usual:
+        if kind in "iu" and isinstance(value, float):
+            value = int(value)
+        with np.errstate(all="ignore"):
+            stored = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
+        if kind == "c" and not stored.tobytes().strip(b"\0") and out.flags.c_contiguous:
+            with Device(out.data.device_id):
+                out.data.memset_async(0, out.nbytes)
+            return
+        value = stored.item() if kind in "biufc" else float(stored)
+    run(arrays.CASTS[dtypes.OF_NUMPY[out.dtype].name], (value,), (), out.dtype, out.dtype, out=out)
 
 
 # -- copies --------------------------------------------------------------------------------------------------------------
 
 READ_LATER = "Read it after the replay, from a tensor that the graph writes"
+told_of_waits = 0  # 1: a warning says where a program waits for the GPU; 2: it is an error
+
+
+def about_to_wait(what: str) -> None:
+    """RuntimeError during a capture; what `set_sync_debug_mode` asks for otherwise."""
+    graphs.refuse(what, READ_LATER)
+    if told_of_waits:
+        words = f"called a synchronizing CUDA operation: {what} waits for the GPU"
+        if told_of_waits > 1:
+            raise RuntimeError(words)
+        errors.warn(words)
+
+
 _in_use: deque = deque()  # (event, array): memory that a stream is still to read
 
 
@@ -238,7 +254,6 @@ def _to_host(array, non_blocking: bool) -> np.ndarray:
         if non_blocking and source.size:
             out = arrays.strided_view(pinned_empty((source.size,), source.dtype), source.shape, strides, 0)
         else:
-            graphs.refuse("a copy from the GPU to ordinary main memory", READ_LATER)
             out = arrays.empty_strided(source.shape, strides, source.dtype)
         _fetch(out, source, non_blocking)
     return out
@@ -249,7 +264,7 @@ def _fetch(out: np.ndarray, source, non_blocking: bool) -> None:
         return
     at_once = not (non_blocking and is_pinned(out))
     if at_once:
-        graphs.refuse("a copy from the GPU to ordinary main memory", READ_LATER)
+        about_to_wait("a copy from the GPU to ordinary main memory")
     with Device(source.data.device_id):
         stream = cupy.cuda.get_current_stream()
         driver.copy(arrays.data_pointer(out), source.data.ptr, source.nbytes)
@@ -262,7 +277,7 @@ def _fetch(out: np.ndarray, source, non_blocking: bool) -> None:
 
 def item(array):
     """The one element, as a Python number."""
-    graphs.refuse("reading a number from the GPU", READ_LATER)
+    about_to_wait("reading a number from the GPU")
     value = array.item()
     look()
     return value

@@ -24,7 +24,7 @@ from flambeau.generators import Generator as CpuGenerator
 from flambeau.generators import default_generator as cpu_generator
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda import graphs
-from flambeau.kernels.cuda.launch import compiled, strided
+from flambeau.kernels.cuda.launch import compiled, empty, strided
 from flambeau.kernels.language import print_cuda
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.random import sampling
@@ -183,7 +183,7 @@ def _checked(kind: str, dtype: np.dtype, parameters: tuple) -> tuple[float, floa
 
 
 def _sampled(kind: str, generator: Generator, shape, dtype: np.dtype, a: float, b: float):
-    out = cupy.empty(shape, dtype)
+    out = empty(shape, dtype)
     compute = "float32" if dtype.itemsize <= 4 and dtype.kind not in "iu" else "float64"
     _fill(generator, out, *FORMULAS[kind], compute, a, b, kind == "uniform")
     return out
@@ -233,7 +233,7 @@ def _all_integers(generator: Generator, shape, dtype: np.dtype):
 
 def _words(generator: Generator, shape, dtype: np.dtype, low: int, span: int, bits: int):
     """low + word % span as `dtype`; a span of 0 stands for all words."""
-    out = cupy.empty(shape, dtype)
+    out = empty(shape, dtype)
     a, b = np.uint64(low % 2**64), np.uint64(span % 2**64)
     _fill(generator, out, f"word{bits}", "(int64_t)((b ? x % b : x) + a)", "int64", a, b)
     return out
