@@ -14,7 +14,7 @@
 #include "gpu.h"
 
 enum { UNIT = 512, SMALL = 1 << 20, SMALL_SEGMENT = 2 << 20, MIDDLE = 10 << 20, MIDDLE_SEGMENT = 20 << 20, LARGE_UNIT = 2 << 20 };
-enum { EXACT = 64, BINS = 640, MOST_GPUS = 64, NOT_READY = 600, RELAXED = 2, ACTIVE_CAPTURE = 1, NO_TIMING = 2 };
+enum { EXACT = 64, BINS = 640, MOST_GPUS = 64, MOST_BUSY = 16, RELAXED = 2, ACTIVE_CAPTURE = 1, NO_TIMING = 2 };
 enum State { FREE, LIVE, WAITING };
 
 typedef struct Segment Segment;
@@ -326,7 +326,7 @@ static void record(Wait *w) {
 
 /* Blocks are free whose events have happened. `block`: wait for all of a GPU. While a graph is captured nobody may ask. */
 static void finish_waits(int device, bool block) {
-    void *busy[16];
+    void *busy[MOST_BUSY]; /* streams that have not come so far: their later events need not be asked for */
     int n_busy = 0;
     if (is_capturing()) return;
     last_wait = &waits;
@@ -336,7 +336,10 @@ static void finish_waits(int device, bool block) {
         if (happened && !w->event) record(w), happened = block;
         if (happened && w->event) {
             if (block) fl_cu.cuEventSynchronize(w->event);
-            else if (fl_cu.cuEventQuery(w->event) == NOT_READY) happened = false, n_busy < 16 ? busy[n_busy++] = w->stream : NULL;
+            else if (fl_cu.cuEventQuery(w->event)) { /* not yet */
+                happened = false;
+                if (n_busy < MOST_BUSY) busy[n_busy++] = w->stream;
+            }
         }
         if (!happened) {
             last_wait = &w->next;
