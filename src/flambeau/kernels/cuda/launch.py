@@ -14,7 +14,7 @@ import hashlib
 import math
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -251,7 +251,7 @@ def where_it_is(position: int) -> Callable:
         @wraps(function)
         def run(*args, **options):
             array = args[position]
-            device = (array[0] if isinstance(array, Sequence) else array).data.device_id
+            device = (array[0] if type(array) in (list, tuple) else array).data.device_id
             if device == runtime.getDevice():
                 return function(*args, **options)
             with Device(device):
@@ -286,7 +286,7 @@ def most_shared_memory(device: int) -> int:
 def as_kernel(function: Any) -> Callable:
     """A function of a module as it is called here: (blocks across, down), (threads,), arguments, and perhaps bytes of shared memory.
 
-    Arguments are integers and floats, which take 8 bytes, structures as NumPy's arrays, and arrays on the GPU, of which it gets the addresses.
+    Arguments are integers and floats, which take 8 bytes, structures as NumPy's arrays or as bytes, and arrays on the GPU, of which it gets the addresses.
     """
     return lib.GpuKernel(function.ptr, function)
 

@@ -67,6 +67,7 @@ extern PyTypeObject fl_gpu_kernel_type, fl_gpu_layout_type, fl_gpu_formula_type;
     X(gpu_alloc, METH_O, "gpu_alloc(bytes): memory on the current GPU, for the current stream, as CuPy's MemoryPointer.")                               \
     X(gpu_empty, METH_FASTCALL, "gpu_empty(shape, dtype, strides=None): an uninitialised array on the current GPU; strides in bytes.")                  \
     X(gpu_view, METH_FASTCALL, "gpu_view(array, shape, strides, offset, dtype=None): the same memory; strides and offset in elements.")                 \
+    X(gpu_call, METH_FASTCALL, "gpu_call(address, *numbers) -> what a C function of integers and addresses returns, called at this address.")              \
     X(gpu_record_stream, METH_VARARGS, "gpu_record_stream(array, stream): that another stream uses it, too.")                                           \
     X(gpu_stats, METH_VARARGS, "gpu_stats(device, reset): the counters of a GPU's memory; reset: 0 nothing, 1 peaks, 2 what has added up.")             \
     X(gpu_segments, METH_NOARGS, "gpu_segments(): [(device, address, bytes, pool, stream, small, [(address, bytes, asked for, state), ...]), ...].")     \

@@ -2,7 +2,7 @@
 #include "gpu.h"
 #include <structmember.h>
 
-enum { MOST_ARGUMENTS = 64, THREADS = 256, NO_CONTEXT = 201 };
+enum { MOST_ARGUMENTS = 64, MOST_GIVEN_TO_LIBRARIES = 16, THREADS = 256, NO_CONTEXT = 201 };
 
 static bool launch(void *function, unsigned across, unsigned down, unsigned threads, unsigned shared, void *stream, void **arguments) {
     int status;
@@ -24,7 +24,7 @@ typedef struct {
     PyObject *module; /* which the function belongs to */
 } Kernel;
 
-/* Numbers take 8 bytes, as kernels declare them; structures are NumPy's arrays, and handed over by value; arrays on a GPU are their addresses. */
+/* Numbers take 8 bytes, as kernels declare them; structures are NumPy's arrays or bytes, and handed over by value; arrays on a GPU are their addresses. */
 static bool put_argument(PyObject *value, void **argument, uint64_t *room) {
     *argument = room;
     if (PyFloat_Check(value)) {
@@ -32,6 +32,7 @@ static bool put_argument(PyObject *value, void **argument, uint64_t *room) {
         memcpy(room, &number, sizeof number);
     } else if (PyLong_Check(value)) *room = PyLong_AsUnsignedLongLongMask(value);
     else if (PyArray_Check(value)) *argument = PyArray_DATA((PyArrayObject *)value);
+    else if (PyBytes_Check(value)) *argument = PyBytes_AS_STRING(value);
     else if (fl_gpu_is_array(value)) {
         fl_gpu_array v;
         if (!fl_gpu_see(value, &v)) return false;
@@ -88,6 +89,21 @@ PyTypeObject fl_gpu_kernel_type = {
     .tp_vectorcall_offset = offsetof(Kernel, call),
     .tp_members = (PyMemberDef[]){{"ptr", T_ULONGLONG, offsetof(Kernel, ptr), READONLY, "The function's handle."}, {0}},
 };
+
+/* A function of a library that takes integers and addresses, and returns a status: where a call is made at every product, ctypes would be most of its time. */
+PyObject *fl_gpu_call(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    uint64_t a[MOST_GIVEN_TO_LIBRARIES + 1] = {0};
+    if (nargs < 1 || nargs > MOST_GIVEN_TO_LIBRARIES + 1) return PyErr_Format(PyExc_TypeError, "gpu_call takes an address and at most %d numbers", MOST_GIVEN_TO_LIBRARIES);
+    for (Py_ssize_t i = 0; i < nargs; i++) a[i] = PyLong_AsUnsignedLongLongMask(args[i]);
+    if (PyErr_Occurred()) return NULL;
+    int (*function)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+    *(void **)&function = (void *)(uintptr_t)a[0];
+    int status;
+    Py_BEGIN_ALLOW_THREADS
+    status = function(a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16]);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLong(status);
+}
 
 /* -- formulas */
 
