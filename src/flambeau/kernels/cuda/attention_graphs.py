@@ -16,6 +16,7 @@ from cupy.cuda import Device, runtime
 
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda import cudnn
+from flambeau.kernels.cuda.launch import empty
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.pointwise import Pointwise
 
@@ -43,7 +44,7 @@ def takes(q, k, v) -> bool:
 
 def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any, Any, Any], Sizes]) -> tuple | None:
     """(out (*, L, V), lse (*, L)), the first with the strides that `strides_of` finds for such operands; None if it is not for cuDNN."""
-    if not cudnn.is_used():
+    if not cudnn.is_used() or q.shape[-2] < FEW:
         return None
     device, steps = q.data.device_id, None
     if device != runtime.getDevice():
@@ -67,9 +68,9 @@ def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any
         way = _ways[look] = _way(q, k, v, mask, scale, causal, steps or strides_of(q, k, v))
     if way is None:
         return None
-    made = cupy.ndarray(way.shape, q.dtype)
+    made = empty(way.shape, q.dtype)
     out = made if way.back is None else made.transpose(way.back)
-    lse = cupy.ndarray(q.shape[:-1], cudnn.FLOAT32)
+    lse = empty(q.shape[:-1], cudnn.FLOAT32)
     addresses = {Q: q.data.ptr, K: k.data.ptr, V: v.data.ptr, OUT: out.data.ptr, LSE: lse.data.ptr}
     if mask is None:
         way.graph.run(addresses)

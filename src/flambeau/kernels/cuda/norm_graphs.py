@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 import cupy
-import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import cudnn
-from flambeau.kernels.cuda.launch import where_it_is
+from flambeau.kernels.cuda.launch import empty, strided, where_it_is
 
 Sizes = tuple[int, ...]
 NUMBERED = {dtype.num: dtype for dtype in (cudnn.FLOAT16, cudnn.BFLOAT16)}
@@ -47,7 +46,7 @@ def _graph(find, x) -> cudnn.Graph | None:
 @where_it_is(0)
 def forward(x, weight, bias, running_mean, running_var, momentum: float, eps: float) -> tuple:
     """(result, mean, 1 / sqrt(var + eps), the running averages moved towards these) of operands that are taken."""
-    out, made = _beside(x), [cupy.ndarray(x.shape[1:2], np.float32) for _ in range(4)]
+    out, made = strided(x.shape, x.strides, x.dtype), [empty(x.shape[1:2], cudnn.FLOAT32) for _ in range(4)]
     x, weight, bias, running_mean, running_var = map(_aligned, (x, weight, bias, running_mean, running_var))
     given = {X: x, WEIGHT: weight, BIAS: bias, OLD_MEAN: running_mean, OLD_VAR: running_var, OUT: out} | dict(
         zip((MEAN, RSTD, NEW_MEAN, NEW_VAR), made, strict=True)
@@ -62,7 +61,7 @@ def backward(grad, x, weight, mean, rstd) -> tuple:
     """The gradients of x, weight and bias."""
     x, weight, mean, rstd = map(_aligned, (x, weight, mean, rstd))
     grad = grad if grad.strides == x.strides and not grad.data.ptr % cudnn.ALIGNED else _copied(grad, x)
-    of_x, (of_weight, of_bias) = _beside(x), (cupy.ndarray(x.shape[1:2], np.float32) for _ in range(2))
+    of_x, (of_weight, of_bias) = strided(x.shape, x.strides, x.dtype), (empty(x.shape[1:2], cudnn.FLOAT32) for _ in range(2))
     given = {X: x, WEIGHT: weight, MEAN: mean, RSTD: rstd, GRAD: grad, OF_X: of_x, OF_WEIGHT: of_weight, OF_BIAS: of_bias}
     _graph(_backward, x).run({number: a.data.ptr for number, a in given.items()})
     return of_x, of_weight, of_bias
@@ -102,14 +101,9 @@ def _aligned(x):
 
 def _copied(x, like):
     """A copy that lies in memory as something packed does."""
-    made = _beside(like)
+    made = strided(like.shape, like.strides, like.dtype)
     arrays.write(made, x)
     return made
-
-
-def _beside(x):
-    """Memory for what lies as x does, which is packed."""
-    return cupy.ndarray(x.shape, x.dtype, cupy.cuda.alloc(x.nbytes), x.strides)
 
 
 def _started(dtype: int, shape: Sizes, strides: Sizes) -> tuple[cudnn.Graph, tuple[Sizes, Sizes], tuple[Sizes, Sizes]]:
