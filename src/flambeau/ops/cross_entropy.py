@@ -182,6 +182,27 @@ def weights_of(found, labels, weight, ignore_index):
     return xp.where(labels == ignore_index, 0, weight.take(xp.clip(labels, 0, max(weight.size - 1, 0)))) if weight.size else found
 
 
+@_cross_entropy.work
+def _(input, target, weight, ignore_index, reduction, smoothing, kept):
+    n, c = input.shape if input.ndim == 2 else (0, 0)
+    plain = weight is None and not smoothing and reduction != "none" and input.dtype.char in "fd" and target.dtype == INT64
+    if not plain or not 0 < input.size <= run.INLINE or not (input.flags.c_contiguous and target.flags.c_contiguous):
+        return None
+    mean, dtype, empty = reduction == "mean", input.dtype, native.empty
+
+    def at_once(input, target, kept):
+        memory = empty((3, n + 1), dtype)
+        result = _at_once(input, target, ignore_index, mean, memory)
+        if result is None:
+            return NotImplemented
+        kept["room"], kept["total"] = memory.T, memory[0, n]
+        if kept["total"] < 0:
+            classes.check(target, c, ignore_index)
+        return result
+
+    return at_once
+
+
 @_cross_entropy.meta
 def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
@@ -366,6 +387,7 @@ def _picked(input, target, ignore_index):
     return None if found is NotImplemented or stray else out
 
 
+_negative = native.kernel("neg")
 _folds = {name: folding.whole(name) for name in ("sum", "mean")}
 
 
@@ -385,6 +407,24 @@ def _sure_loss(picked, target, weight, reduction, input):
         with np.errstate(all="ignore"):
             total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, FLOAT64), None))
     return dense(total, input.dtype, input)
+
+
+@_nll_loss.work
+def _(input, target, weight, ignore_index, reduction, kept):
+    c = input.shape[1] if input.ndim == 2 else 0
+    plain = weight is None and reduction != "none" and input.dtype.char in "fd" and target.dtype == INT64 and native.lib is not None
+    if not plain or not (c and target.size and target.flags.c_contiguous) or 0 <= ignore_index < c:
+        return None
+    shape, dtype, step, take, fold = target.shape, input.dtype, input.strides[1], native.kernel("index.take").into, _folds[reduction]
+    empty, view, rows = native.empty, native.strided_view, (arrays.element_strides(input)[0],)
+
+    def picked(input, target, kept):
+        out, stray = empty(shape, dtype), np.array(0)
+        if take(out, view(input, shape, rows, 0), target, stray, step, c) is NotImplemented or stray:
+            return NotImplemented  # a target is ignored, or wrong
+        return _negative(fold(out))
+
+    return picked
 
 
 @_nll_loss.meta
