@@ -6,7 +6,6 @@ from math import prod
 
 import numpy as np
 
-from flambeau import dtypes, float8
 from flambeau.dtypes import promote_types
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native import native
@@ -63,42 +62,23 @@ _cat.derivative(tensors=_cat_backward)
 def _(tensors, dim):
     shape, dtype = list(tensors[0].shape), tensors[0].dtype
     shape[dim] = sum([a.shape[dim] for a in tensors])
-    return _joining(tensors, tuple(shape), tuple(shape), dtype, dim) if _are_small(tensors, prod(shape)) else None
-
-
-FEW = 4  # arrays that are sooner copied one by one than by NumPy
+    return _joining(tuple(shape), dtype, dim) if _are_small(tensors, prod(shape)) else None
 
 
 def _are_small(tensors, size: int) -> bool:
     """Whether they are rows of memory, and so few that one thread is enough."""
-    return 0 < size < len(tensors) * arrays.MANY and all([a.flags.c_contiguous for a in tensors])
+    return native.lib is not None and 0 < size < len(tensors) * arrays.MANY and all([a.flags.c_contiguous for a in tensors])
 
 
-def _joining(like, joined: tuple, shape: tuple, dtype, dim: int):
-    """A function that writes arrays like these one after the other along `dim`, which gives a shape, and shows them in another one."""
-    empty, concatenate, view = native.empty, np.concatenate, native.strided_view
+def _joining(shape: tuple, dtype, dim: int):
+    """A function that puts the rows of arrays, where a row is all from dimension `dim` on, side by side in an array of this shape."""
+    empty, join, rows = native.empty, native.join, prod(shape[:dim])
 
-    def one_after_another(tensors):
-        return concatenate(tensors, dim, out=empty(joined, dtype))
+    def joined(tensors):
+        return join(tensors, empty(shape, dtype), rows)
 
-    if joined == shape:
-        one_after_another.into = lambda out, tensors: concatenate(tensors, dim, out=out)
-        return one_after_another
-    if len(like) > FEW or dtype.char in float8.CHARS:
-        return lambda tensors: one_after_another(tensors).reshape(shape)
-    strides, into, places, at = layout.contiguous_strides(joined), arrays.CASTS[dtypes.OF_NUMPY[dtype].name].launch_into, [], 0
-    for a in like:
-        places.append((a.shape, strides, at * strides[dim]))
-        at += a.shape[dim]
-
-    def one_by_one(tensors):
-        out = empty(shape, dtype)
-        for a, place in zip(tensors, places, strict=True):
-            if into(view(out, *place), a) is NotImplemented:
-                return NotImplemented
-        return out
-
-    return one_by_one
+    joined.into = lambda out, tensors: join(tensors, out, rows)
+    return joined
 
 
 @_cat.meta
@@ -178,10 +158,7 @@ def _stacked_strides(tensors, dim: int):
 @_stack.work
 def _(tensors, dim):
     first, n = tensors[0].shape, len(tensors)
-    if dim == len(first) or not _are_small(tensors, n * tensors[0].size):
-        return None
-    # In memory, what stands side by side along a new dimension stands one after the other along the one that follows it.
-    return _joining(tensors, (*first[:dim], n * first[dim], *first[dim + 1 :]), (*first[:dim], n, *first[dim:]), tensors[0].dtype, dim)
+    return _joining((*first[:dim], n, *first[dim:]), tensors[0].dtype, dim) if _are_small(tensors, n * tensors[0].size) else None
 
 
 _stack.derivative(tensors=lambda grad, dim: list(grad.unbind(dim)))

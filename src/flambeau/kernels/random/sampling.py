@@ -95,7 +95,7 @@ def _serial_filler(out: np.ndarray) -> Callable:
             waiting = generator.next_normal
             first = 0 if waiting is None else 1
             values = np.empty(n + (n - first) % 2)
-            drawn = view(values, (values.size - first,), (1,), first)
+            drawn = view(values, (values.size - 1,), (1,), 1) if first else values
             if n > first:
                 draw(words, drawn, False)
                 uniform(drawn, drawn, 0.0, 1.0)
