@@ -185,7 +185,7 @@ def weights_of(found, labels, weight, ignore_index):
 @_cross_entropy.work
 def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     n, c = input.shape if input.ndim == 2 else (0, 0)
-    plain = weight is None and not smoothing and reduction != "none" and input.dtype.char in "fd" and target.dtype == INT64
+    plain = n and weight is None and not smoothing and reduction != "none" and input.dtype.char in "fd" and target.dtype == INT64
     if not plain or not 0 < input.size <= run.INLINE or not (input.flags.c_contiguous and target.flags.c_contiguous):
         return None
     mean, dtype, empty = reduction == "mean", input.dtype, native.empty
