@@ -12,11 +12,17 @@ A formula is an `Expr` (see expr.py) with a few more words:
     pick(k, at)          the element of operand k at a place of the row, an integer that need not be the place we are at
     position, extent     the place we are at, an integer;  how many there are, a number
 
+and, printed for GPUs only (on the CPU these are folds, see reductions/fold.py):
+
+    product(v), greatest(v, start), least(v, start)      NaN is greater and less than all; of nothing they are `start`
+    place(r)             where in the row what one of the latter two found stands first, an integer
+    precise(v)           one number for each row, computed in double precision from totals that were not rounded yet
+
 Each load and each store says along which axes it moves; along the others it stays where it is:
 
     "ri"   an element for each place of each row          "i"   one row for all          "r"   one number for each row
 
-as "r:i64" if its elements are of a dtype of their own, or "r:wide" if half precision is float32 there. A formula gives a value for each store. What is stored along "i" alone is the sum over the
+as "r:i64" if its elements are of a dtype of their own, "r:wide" if half precision is float32 there, "r:f64" if they are rounded when they are read. A formula gives a value for each store. What is stored along "i" alone is the sum over the
 rows. The same declaration is evaluated by NumPy (`evaluate.py`), differentiated (`derive.py`), cut into passes (`passes.py`), and printed under
 a schedule as C (`rows.py`, `columns.py`, `short.py`) or as CUDA C++ (`cuda.py`).
 """
@@ -30,12 +36,13 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.pointwise import FLOATS
 
-REDUCTIONS = ("total", "peak")
-e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick"), 1)
+REDUCTIONS = ("total", "peak", "product", "greatest", "least")
+e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick", "place", "precise"), 1)
 total = e._unary("total")
 peak = e._unary(
     "peak"
 )  # to shift exponents by: it has no derivative, and of a row with NaN, which the total will find, it may be any element
+product, precise = e._unary("product"), e._unary("precise")
 position = e._make("position", (), None, "i64")
 extent = e._make("extent", (), None, "T")
 
@@ -48,15 +55,38 @@ def pick(operand: int, at: Expr) -> Expr:
     return e._make("pick", (at,), operand, "T")
 
 
+def greatest(value: Expr, start: float | None = None) -> Expr:
+    """The greatest along the row; of nothing `start`, or what no number is less than."""
+    return e._make("greatest", (value,), start, "T")
+
+
+def least(value: Expr, start: float | None = None) -> Expr:
+    """The least along the row; of nothing `start`, or what no number is greater than."""
+    return e._make("least", (value,), start, "T")
+
+
+def place(found: Expr) -> Expr:
+    """Where `greatest` or `least` found what it found, first."""
+    return e._make("place", (found,), None, "i64")
+
+
 class Loop:
     """A named loop. `formula(*loads, *options)` gives the value of the store, or a tuple of values, one for each of the `stores`.
 
     options   the numbers that hold for the whole call: how many, or their kinds, as "T i64"
     dtypes    those it is compiled for ahead of time, if it is declared
+    error     which error it is (indexing/index_errors.py) to pick beyond the row, for GPUs, which note that; the first option is what else is said of it
     """
 
     def __init__(
-        self, name: str, formula: Callable, loads: str, stores: str = ROW, options: int | str = 0, dtypes: tuple[str, ...] = FLOATS
+        self,
+        name: str,
+        formula: Callable,
+        loads: str,
+        stores: str = ROW,
+        options: int | str = 0,
+        dtypes: tuple[str, ...] = FLOATS,
+        error: int | None = None,
     ):
         self.name = name
         self.formula = formula
@@ -66,7 +96,7 @@ class Loop:
         self.store_kinds = tuple([spec.partition(":")[2] or "T" for spec in stores.split()])
         self.params = ("T",) * options if isinstance(options, int) else tuple(options.split())
         self.options = len(self.params)
-        self.dtypes = dtypes
+        self.dtypes, self.error = dtypes, error
 
     def __repr__(self) -> str:
         return f"{self.name}({' '.join(self.loads)} -> {' '.join(self.stores)}): {', '.join(map(repr, self.values))}"
@@ -74,7 +104,7 @@ class Loop:
     @cached_property
     def values(self) -> tuple[Expr, ...]:
         """The formula, traced: a value for each store."""
-        operands = [e.load(i, kind) for i, kind in enumerate(self.kinds)]
+        operands = [e.load(i, "T" if kind == "f64" else kind) for i, kind in enumerate(self.kinds)]
         found = self.formula(*operands, *(e._make("param", (), i, kind) for i, kind in enumerate(self.params)))
         values = tuple(map(e.lift, found if isinstance(found, tuple) else (found,)))
         for access, value in zip(self.stores, values, strict=True):
@@ -106,7 +136,9 @@ class Loop:
                     self.loads[value.value] if value.value < len(self.loads) else self.stores[0]
                 ) != EACH  # beyond: the gradient, the result
             else:
-                found = value.op == "position" or (value.op not in REDUCTIONS and any(map(self.varies, value.args)))
+                found = value.op == "position" or (
+                    value.op not in (*REDUCTIONS, "place") and any(map(self.varies, value.args))
+                )
             self._varying[value] = found
         return found
 

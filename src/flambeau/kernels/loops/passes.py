@@ -21,11 +21,15 @@ DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqr
 
 @dataclass(frozen=True)
 class Reduced:
-    """A reduction that a pass computes: under which name, of which value."""
+    """A reduction that a pass computes: under which name, of which value; what it starts from; whether its place is wanted; the peak that "powers" are
+    shifted by, exp(value - peak), which the same pass finds."""
 
     name: Expr
     op: str
     value: Expr
+    start: float | None = None
+    placed: bool = False
+    peak: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -71,18 +75,30 @@ class Passes:
         return not any(uses(value, e.load(0)) for value in self.stores.values())
 
 
-def passes(loop: Loop, room: int = 1, puts: bool = True) -> Passes:
-    """The passes of a loop, with room for so many rows of what is kept; and whether single places of a row may be written after it."""
-    return _Cut(loop, room).all(puts)
+def passes(loop: Loop, room: int = 1, puts: bool = True, at_once: bool = False) -> Passes:
+    """The passes of a loop, with room for so many rows of what is kept; whether single places of a row may be written after it; and whether a
+    peak and the total of the exponentials it shifts are found in one pass."""
+    return _Cut(loop, room, at_once).all(puts)
+
+
+def _shifted_by(value: Expr) -> Expr | None:
+    """The peak of v, if this is the total of exp(v - peak(v))."""
+    power = value.args[0] if value.op == "total" else None
+    if power is None or power.op != "exp" or power.args[0].op != "sub":
+        return None
+    v, shift = power.args[0].args
+    return shift if shift.op == "peak" and shift.args[0] is v else None
 
 
 class _Cut:
-    def __init__(self, loop: Loop, room: int):
+    def __init__(self, loop: Loop, room: int, at_once: bool):
         self.loop, self.order = loop, in_order(loop.values)
         self.levels: dict[Expr, int] = {}
+        self.peaks = {v: p for v in self.order if at_once and (p := _shifted_by(v)) is not None}
+        self.placed = {v.args[0]: v for v in self.order if v.op == "place"}
         for value in self.order:
             deepest = max([self.levels[a] for a in value.args], default=0)
-            self.levels[value] = deepest + (value.op in REDUCTIONS)
+            self.levels[value] = deepest + (value.op in REDUCTIONS and value not in self.peaks)
         self.reductions = [v for v in self.order if v.op in REDUCTIONS]
         self.names = {r: e.local(f"s{k}") for k, r in enumerate(self.reductions)}
         self.kept = {v: e.local(f"k{k}") for k, v in enumerate(self.dear()[:room])}
@@ -121,10 +137,17 @@ class _Cut:
     def one(self, level: int) -> Pass:
         chosen = [r for r in self.reductions if self.levels[r] == level]
         new = [k for k in self.kept if k not in self.done and any(uses(r.args[0], k) for r in chosen)]
-        numbers, values = self.hoist([self.named(r.args[0]) for r in chosen] + [self.named(k) for k in new])
+        reduced_of = [self.peaks[r].args[0] if r in self.peaks else r.args[0] for r in chosen]
+        numbers, values = self.hoist([self.named(v) for v in reduced_of] + [self.named(k) for k in new])
         self.done |= {r: self.names[r] for r in chosen} | {k: self.kept[k] for k in new}
-        reduced = tuple([Reduced(self.names[r], r.op, v) for r, v in zip(chosen, values, strict=False)])
+        self.done |= {self.placed[r]: e.local(f"{self.names[r].value}_at", "i64") for r in chosen if r in self.placed}
+        reduced = tuple([self.reduced(r, v) for r, v in zip(chosen, values, strict=False)])
         return Pass(numbers, reduced, tuple([(self.kept[k], v) for k, v in zip(new, values[len(chosen) :], strict=True)]))
+
+    def reduced(self, r: Expr, value: Expr) -> Reduced:
+        if r in self.peaks:
+            return Reduced(self.names[r], "powers", value, peak=self.names[self.peaks[r]])
+        return Reduced(self.names[r], r.op, value, r.value, r in self.placed)
 
     def named(self, value: Expr) -> Expr:
         """The value with what is done under its name."""
@@ -138,6 +161,9 @@ class _Cut:
             """Whether it is one number for the row."""
             if value.op == "load":
                 return self.loop.loads[value.value] == EACH
+            if value.op == "precise":
+                numbers.setdefault(value, e.local(f"n{self.hoisted + len(numbers)}"))
+                return True
             if value.op in ("local", "position"):
                 return value.op == "local" and value.value[0] == "s"
             fixed = [visit(a) for a in value.args]
@@ -150,4 +176,6 @@ class _Cut:
         for value in values:
             visit(value)
         self.hoisted += len(numbers)
-        return tuple([(name, value) for value, name in numbers.items()]), [e.replace(value, numbers) for value in values]
+        precise = {value: name for value, name in numbers.items() if value.op == "precise"}
+        named = [(name, value if value in precise else e.replace(value, precise)) for value, name in numbers.items()]
+        return tuple(named), [e.replace(value, numbers) for value in values]
