@@ -11,9 +11,10 @@ import numpy as np
 
 from flambeau import dtypes, errors
 from flambeau.kernels import arrays
+from flambeau.kernels.loops.run import run
 from flambeau.kernels.reductions.reduce import dense
 from flambeau.kernels.templates import gemm
-from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, losses, scaled, weights_of
+from flambeau.ops.cross_entropy import LOSSES, check_target, cross_entropy, flat_target, losses, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import cat
 from flambeau.ops.linear import linear
@@ -112,7 +113,7 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
 def _losses(logits, labels, ignore_index):
     """The loss of every row."""
     if arrays.on_gpu(logits):
-        return arrays.cuda_room.class_losses(logits, labels, None, ignore_index, 0.0, "sum")[1][:-1, 0]
+        return run(LOSSES, (logits, labels.reshape(-1, 1)), (ignore_index,))[0].reshape(-1)
     return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0]
 
 

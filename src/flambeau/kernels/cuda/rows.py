@@ -67,7 +67,7 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
         return
     given, device = [*stores, *loads], stores[0].data.device_id
     along = [a for a, access in zip(given, (*loop.stores, *loop.loads), strict=True) if access == ROW]
-    size, pointers = along[0].itemsize, [a.data.ptr for a in given]
+    size, pointers = max([a.itemsize for a in along]), [a.data.ptr for a in given]
     aligned = not any([a.data.ptr % 16 for a in along])
     way = schedule(loop, lie, size, aligned, multiprocessors(device))
     dtype = dtypes.OF_NUMPY[along[0].dtype].name
@@ -98,6 +98,9 @@ def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -
     """How rows that lie so are shared by threads."""
     count, n, inner, apart, beside, step = lie
     columns, most = inner > 1 and beside < step, max(min(16 // size, 8), 1)
+    walks = len(passes(loop, room=0, puts=False).reducing) + any([access != EACH for access in loop.stores])
+    if not walks:
+        return Way(1, 1, 0, columns, max(n, 1), 1, ())
     if columns:
         pack = most if aligned and beside == 1 and not any([s % most for s in (inner, apart, step)]) else 1
         while pack > 1 and count // pack < 32:
@@ -108,7 +111,6 @@ def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -
         pack = most if aligned and step == 1 and not any([s % most for s in (n, apart, beside)]) else 1
         units = n // pack
         lanes = _lanes(units)
-    walks = len(passes(loop, room=0, puts=False).reducing) + any([access != EACH for access in loop.stores])
     items = _items(units, lanes) if walks > 1 else 0
     operands = loop.loads.count(ROW)
     items = items if items * pack * operands <= IN_REGISTERS else 0

@@ -237,10 +237,10 @@ class _Text:
         """The type of what is carried from element to element: sums in double precision, what is one of the elements as it is computed."""
         if not self.p.is_float:
             return "int64_t"
-        return "double" if r.op in ("total", "product", "powers") else self.p.compute
+        return "double" if r.op in SUMS else self.p.compute
 
     def start(self, r: Reduced) -> str:
-        if r.op in ("total", "product", "powers"):
+        if r.op in SUMS:
             return "1" if r.op == "product" else "0"
         if r.start is not None:
             return self.p.literal(r.start)
@@ -261,15 +261,18 @@ class _Text:
             yield f"    if (is && lane == 0) {EVERY} parts{number}[split * rows + row + c] = {found}[c];"
             return
         for r in step.reductions:
-            if r.peak is not None:
-                yield f"    {EVERY} if ({found}[c].{r.peak.value} == -INFINITY) {found}[c].{r.name.value} = NAN;"
-            yield f"    {t} {r.name.value}[COLS]; {EVERY} {r.name.value}[c] = ({t}){found}[c].{r.name.value};"
+            whole = f"{found}[c].{r.name.value}"
+            if r.op == "powers":
+                yield f"    {EVERY} if ({found}[c].{r.peak.value} == -INFINITY) {whole} = NAN;"
+            if r.op == "gaps":
+                yield f"    {EVERY} {whole} = (double)n * {found}[c].{r.peak.value} - {whole};"
+            yield f"    {t} {r.name.value}[COLS]; {EVERY} {r.name.value}[c] = ({t}){whole};"
 
     def gathered(self, found: str, reductions: tuple[Reduced, ...]) -> Iterator[tuple[list[Expr], list[str]]]:
         """The steps of a walk: a few elements are added as they are computed, and the sum then widened. Exponentials wait for the peak of those at hand."""
         t, powers = self.p.compute, [r for r in reductions if r.op == "powers"]
         first = [r for r in reductions if r.op != "powers"]
-        short = [r for r in reductions if r.op in ("total", "powers") and t == "float"]
+        short = [r for r in reductions if r.op in SUMS and r.op != "product" and t == "float"]
         yield [], [f"{t} {r.name.value}_few[COLS] = {{}};" for r in short]
         for r in powers:
             name, high = r.name.value, self.shifted(r)
@@ -279,7 +282,7 @@ class _Text:
             return f"{r.name.value}_few[c]" if r in short else f"{found}[c].{r.name.value}"
 
         def take(r: Reduced, text: str) -> str:
-            if r.op in ("total", "product"):
+            if r.op in SUMS:
                 return f"{sums(r)} {'*' if r.op == 'product' else '+'}= {text};"
             text = TAKEN_PLACED if r.placed else TAKEN[r.op]
             return text.replace("@", f"{found}[c].{r.name.value}").replace("<>", "<" if r.op == "least" else ">")
@@ -386,11 +389,13 @@ class _Exact(_Printer):
 UNROLL = "_Pragma(\"unroll\") "
 EVERY = f"{UNROLL}for (int c = 0; c < COLS; c++)"
 
+SUMS = ("total", "product", "powers", "gaps")
 HIGHEST = "(-1 - INT64_MIN)"
 
 # What two shares are together, which is left in the first. Of equals the first place counts, and of NaNs the first.
 JOINED = {
     "total": "a.@ += b.@;",
+    "gaps": "a.@ += b.@;",
     "product": "a.@ *= b.@;",
     "peak": "a.@ = b.@ > a.@ ? b.@ : a.@;",
     "greatest": "a.@ = b.@ > a.@ || b.@ != b.@ ? b.@ : a.@;",

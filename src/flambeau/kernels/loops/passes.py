@@ -21,8 +21,8 @@ DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqr
 
 @dataclass(frozen=True)
 class Reduced:
-    """A reduction that a pass computes: under which name, of which value; what it starts from; whether its place is wanted; the peak that "powers" are
-    shifted by, exp(value - peak), which the same pass finds."""
+    """A reduction that a pass computes: under which name, of which value; what it starts from; whether its place is wanted; and the peak, which the same
+    pass finds, that "powers" and "gaps" measure the value by."""
 
     name: Expr
     op: str
@@ -77,24 +77,26 @@ class Passes:
 
 def passes(loop: Loop, room: int = 1, puts: bool = True, at_once: bool = False) -> Passes:
     """The passes of a loop, with room for so many rows of what is kept; whether single places of a row may be written after it; and whether a
-    peak and the total of the exponentials it shifts are found in one pass."""
+    peak and what is measured by it are found in one pass."""
     return _Cut(loop, room, at_once).all(puts)
 
 
-def _shifted_by(value: Expr) -> Expr | None:
-    """The peak of v, if this is the total of exp(v - peak(v))."""
-    power = value.args[0] if value.op == "total" else None
-    if power is None or power.op != "exp" or power.args[0].op != "sub":
+def _about_peak(value: Expr) -> tuple[str, Expr] | None:
+    """What a pass can find of v beside the peak of v: "powers", the total of exp(v - peak(v)), or "gaps", that of peak(v) - v."""
+    inside = value.args[0] if value.op == "total" else value
+    is_power = inside.op == "exp"
+    apart = inside.args[0] if is_power else inside
+    if value.op != "total" or apart.op != "sub":
         return None
-    v, shift = power.args[0].args
-    return shift if shift.op == "peak" and shift.args[0] is v else None
+    v, high = apart.args if is_power else reversed(apart.args)
+    return ("powers" if is_power else "gaps", high) if high.op == "peak" and high.args[0] is v else None
 
 
 class _Cut:
     def __init__(self, loop: Loop, room: int, at_once: bool):
         self.loop, self.order = loop, in_order(loop.values)
         self.levels: dict[Expr, int] = {}
-        self.peaks = {v: p for v in self.order if at_once and (p := _shifted_by(v)) is not None}
+        self.peaks = {v: found for v in self.order if at_once and (found := _about_peak(v)) is not None}
         self.placed = {v.args[0]: v for v in self.order if v.op == "place"}
         for value in self.order:
             deepest = max([self.levels[a] for a in value.args], default=0)
@@ -137,7 +139,7 @@ class _Cut:
     def one(self, level: int) -> Pass:
         chosen = [r for r in self.reductions if self.levels[r] == level]
         new = [k for k in self.kept if k not in self.done and any(uses(r.args[0], k) for r in chosen)]
-        reduced_of = [self.peaks[r].args[0] if r in self.peaks else r.args[0] for r in chosen]
+        reduced_of = [self.peaks[r][1].args[0] if r in self.peaks else r.args[0] for r in chosen]
         numbers, values = self.hoist([self.named(v) for v in reduced_of] + [self.named(k) for k in new])
         self.done |= {r: self.names[r] for r in chosen} | {k: self.kept[k] for k in new}
         self.done |= {self.placed[r]: e.local(f"{self.names[r].value}_at", "i64") for r in chosen if r in self.placed}
@@ -146,7 +148,8 @@ class _Cut:
 
     def reduced(self, r: Expr, value: Expr) -> Reduced:
         if r in self.peaks:
-            return Reduced(self.names[r], "powers", value, peak=self.names[self.peaks[r]])
+            op, high = self.peaks[r]
+            return Reduced(self.names[r], op, value, peak=self.names[high])
         return Reduced(self.names[r], r.op, value, r.value, r in self.placed)
 
     def named(self, value: Expr) -> Expr:

@@ -286,17 +286,24 @@ def _on_gpu(loop: Loop, operands: Sequence[Array], options: Sequence[float], dim
     for a, access, kind in zip(operands, loop.loads, loop.kinds, strict=True):
         if a.dtype != of_kind[kind] or (access == SHARED and a.shape != (n,)):
             return None
-    given = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in operands]
     if loop.totals:
-        return arrays.cuda_room.rows_and_totals(loop, given, options) if dim == first.ndim - 1 else None
+        return arrays.cuda_room.rows_and_totals(loop, list(map(arrays.contiguous, operands)), options) if dim == first.ndim - 1 else None
     one = (*shape[:dim], 1, *shape[dim + 1 :])
     stores = [
         arrays.empty_beside(first, shape if access == ROW else one, of_kind[kind])
         for access, kind in zip(loop.stores, loop.store_kinds, strict=True)
     ]
-    inner = prod(shape[dim + 1 :])
-    arrays.cuda_room.run_loop(loop, stores, given, options, (first.size // n, n, inner, n * inner, 1 if inner > 1 else 0, inner))
+    onto_gpu(loop, stores, operands, options, dim, shape)
     return tuple(stores) if len(stores) > 1 else stores[0]
+
+
+def onto_gpu(loop: Loop, stores: Sequence[Array], operands: Sequence[Array], options: Sequence[float], dim: int, shape=None) -> None:
+    """Have a kernel of the GPU write the stores. Rows are of this shape, that of the first store if none is given."""
+    shape = stores[0].shape if shape is None else shape
+    n, inner = shape[dim], prod(shape[dim + 1 :])
+    given = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in operands]
+    lie = (prod(shape) // n if n else 0, n, inner, n * inner, 1 if inner > 1 else 0, inner)
+    arrays.cuda_room.run_loop(loop, stores, given, options, lie)
 
 
 @lru_cache(None)
