@@ -4,7 +4,7 @@ Importing this file imports CuPy, so it is imported when a GPU is first asked fo
 `cuda/launch.py` (pointwise kernels), `cuda/rows.py` (reductions and functions of rows), `cuda/gemm.py` (matrix products),
 `cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/pooling.py`,
 `cuda/join.py` (cat and stack), `cuda/recurrent.py` (recurrent networks), `cuda/norm.py` (batch and group norm), `cuda/convolution.py` (convolution),
-`cuda/totals.py` (norms of lists), `cuda/error_notes.py` (how a bad index is reported), `cuda/updates.py` (steps of optimizers) and `cuda/random.py`.
+`cuda/lists.py` (steps of optimizers, norms of lists), `cuda/error_notes.py` (how a bad index is reported) and `cuda/random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -22,12 +22,13 @@ from cupy.cuda import Device, runtime
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import attention, convolution, launch, norm, recurrent, totals
+from flambeau.kernels.cuda import attention, convolution, launch, lists, norm, recurrent, rows
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled
 from flambeau.kernels.cuda.gemm import linear, product, product_into, usual_product
 from flambeau.kernels.cuda.join import join
 from flambeau.kernels.cuda.launch import run
+from flambeau.kernels.cuda.lists import update
 from flambeau.kernels.cuda.pooling import pooled
 from flambeau.kernels.cuda.random import (
     Generator,
@@ -42,7 +43,6 @@ from flambeau.kernels.cuda.random import (
     poisson,
 )
 from flambeau.kernels.cuda.rows import fold, rows_and_totals, run_loop
-from flambeau.kernels.cuda.updates import update
 
 ndarray = cupy.ndarray
 

@@ -18,7 +18,7 @@ from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.loops.cuda import AT_ONCE, Instance, print_loop
 from flambeau.kernels.loops.folds import as_loop
-from flambeau.kernels.loops.language import EACH, ROW, Loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop
 from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.reductions.fold import FOLDS
 
@@ -29,7 +29,9 @@ _FOLDS = {f.name: f for f in FOLDS}
 
 
 class Rows(NamedTuple):
-    """How rows lie in memory, in elements: row r begins at r // inner * apart + r % inner * beside, and its elements are `step` apart."""
+    """How rows lie in memory, in elements: row r begins at r // inner * apart + r % inner * beside, and its elements are `step` apart. If they are
+    cut into lines of some `length`, of which each is a stretch of memory, one begins `line` after the other; of loads of a number for each line,
+    `numbers` says how far to go for the next r // inner, the next r % inner, the next line."""
 
     count: int
     n: int
@@ -37,6 +39,9 @@ class Rows(NamedTuple):
     apart: int
     beside: int
     step: int
+    length: int = 0
+    line: int = 0
+    numbers: tuple[int, ...] = ()
 
 
 @where_it_is(1)
@@ -74,9 +79,11 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
     parts = [cupy.ndarray((fields * way.splits * lie.count,), np.float64) for fields in way.parts]
     notes = () if loop.error is None else (error_notes.page(device),)
     each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
-    tail = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *lie, way.chunk, way.splits)
+    numbers = lie.numbers if LINE in loop.loads else ()
+    tail = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *numbers, *lie[:6], way.chunk, way.splits)
+    tail += lie[6:8] if lie.length else ()
     for instance, grid in launches(loop, dtype, lie, way):
-        _kernel(instance, device)(grid, (THREADS,), tail)
+        kernel_of(instance, device)(grid, (THREADS,), tail)
     if notes:
         error_notes.launched()
 
@@ -96,8 +103,8 @@ class Way(NamedTuple):
 @lru_cache(1024)
 def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -> Way:
     """How rows that lie so are shared by threads."""
-    count, n, inner, apart, beside, step = lie
-    columns, most = inner > 1 and beside < step, max(min(16 // size, 8), 1)
+    count, n, inner, apart, beside, step, *lines, _ = lie
+    columns, most = not lines[0] and inner > 1 and beside < step, max(min(16 // size, 8), 1)
     walks = len(passes(loop, room=0, puts=False).reducing) + any([access != EACH for access in loop.stores])
     if not walks:
         return Way(1, 1, 0, columns, max(n, 1), 1, ())
@@ -108,7 +115,7 @@ def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -
         units = n
         lanes = 1 if n < 8 else 32 if count // pack <= 8 else 8
     else:
-        pack = most if aligned and step == 1 and not any([s % most for s in (n, apart, beside)]) else 1
+        pack = most if aligned and step == 1 and not any([s % most for s in (n, apart, beside, *lines)]) else 1
         units = n // pack
         lanes = _lanes(units)
     items = _items(units, lanes) if walks > 1 else 0
@@ -143,14 +150,20 @@ def launches(loop: Loop, dtype: str, lie: Rows, way: Way) -> list[tuple[Instance
     """(kernel, grid) of each launch."""
     across = THREADS // way.lanes * (way.pack if way.columns else 1)
     grid, kind = (-(-lie.count // across), way.splits), (loop, dtype, way.lanes, way.pack, way.items, way.columns)
+    stages = (None,) if way.splits == 1 else range(len(way.parts) + 1)
+    found = [(Instance(*kind, stage, lines=lie.length > 0), grid) for stage in stages]
     if way.splits == 1:
-        return [(Instance(*kind), grid)]
-    found = [(Instance(*kind, stage), grid) for stage in range(len(way.parts) + 1)]
-    if ROW not in loop.stores:  # what the parts found is joined, and that is all
-        many = lie.count >= 32
-        lanes = 8 if many else THREADS
-        found[-1] = Instance(loop, dtype, lanes, columns=many, stage=len(way.parts)), (-(-lie.count * lanes // THREADS),)
+        return found
+    if ROW not in loop.stores:
+        found[-1] = joining(loop, dtype, lie.count, len(way.parts))
     return found
+
+
+def joining(loop: Loop, dtype: str, count: int, stage: int) -> tuple[Instance, tuple[int]]:
+    """(kernel, grid) of the last launch where there is nothing more to be done than to join what was found of the parts of so many rows."""
+    many = count >= 32
+    lanes = 8 if many else THREADS
+    return Instance(loop, dtype, lanes, columns=many, stage=stage), (-(-count * lanes // THREADS),)
 
 
 @where_it_is(1)
@@ -172,7 +185,7 @@ def rows_and_totals(loop: Loop, given, options) -> tuple | None:
     parts = cupy.ndarray((len(loop.totals), blocks, n), x.dtype)
     begins = [parts.data.ptr + i * blocks * n * size for i in range(len(parts))]
     each = [int(a.size > 1) for a, access in zip(given, loop.loads, strict=True) if access == EACH]
-    kernel = _kernel(Instance(loop, dtype, lanes, pack, items), device)
+    kernel = kernel_of(Instance(loop, dtype, lanes, pack, items), device)
     tail = (*map(float, options), *each, count, n, 1, n, 0, 1, n, 1)
     kernel((blocks,), (THREADS,), (out.data.ptr, *begins, *pointers, *tail))
     totals = cupy.ndarray((len(parts), n), x.dtype)
@@ -181,5 +194,6 @@ def rows_and_totals(loop: Loop, given, options) -> tuple | None:
 
 
 @lru_cache(None)
-def _kernel(instance: Instance, device: int):
+def kernel_of(instance: Instance, device: int):
+    """The compiled kernel."""
     return compiled(print_loop, instance.function, device, instance)

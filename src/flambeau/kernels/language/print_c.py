@@ -109,6 +109,8 @@ class CPrinter:
     def print_conj(self, x):
         return x
 
+    print_precise = print_conj  # a request to the printer of a whole loop, which has been heard by now
+
     def print_as_T(self, x):
         return f"(({self.compute}){x})"
 

@@ -3,6 +3,7 @@ the same bits in every run. Nothing is kept in rows: computing it again is cheap
 
     rows       the lanes are neighbours, each takes every so-manieth pack of the row
     columns    rows lie side by side: neighbours take neighbouring packs of them, and lanes every so-manieth place
+    lines      a row is cut into lines that lie apart, as a channel of all images is
     stages     of few long rows each is cut into parts: a launch for each pass, which finds of every part what there is to find (`parts`), and joins what
                the passes before it found; the last one writes
     listed     rows are tensors, each with an address and a length of its own: what is done to all parameters of a model
@@ -16,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flambeau.kernels.language.expr import Expr, loads
+from flambeau.kernels.language.expr import Expr, load, loads
 from flambeau.kernels.language.print_c import TYPES, operand_dtype, storage_of
 from flambeau.kernels.language.print_cuda import NOTE, PREAMBLE, THREADS, CudaPrinter
-from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, Reduced, passes
 
 AT_ONCE = 4  # packs on their way from memory to a thread
@@ -36,6 +37,7 @@ class Instance:
     columns   whether neighbouring threads take neighbouring rows
     stage     the one pass that is done: what is found in each part is written down. After the last of them the stores are written. None: all in one
     listed    whether rows are tensors of a list
+    lines     whether rows are cut into lines
     """
 
     loop: Loop
@@ -46,6 +48,7 @@ class Instance:
     columns: bool = False
     stage: int | None = None
     listed: bool = False
+    lines: bool = False
 
     @property
     def function(self) -> str:
@@ -53,8 +56,8 @@ class Instance:
 
     @property
     def lists(self) -> list[int]:
-        """Which of stores and loads, counted together, lie along the row: what a list gives addresses of."""
-        return [i for i, access in enumerate((*self.loop.stores, *self.loop.loads)) if access == ROW]
+        """The loads along the row, of which a list gives addresses. Stores along it are written over some of them."""
+        return [i for i, access in enumerate(self.loop.loads) if access == ROW]
 
     @property
     def room(self) -> int:
@@ -64,11 +67,11 @@ class Instance:
 
 def print_loop(k: Instance) -> str:
     """The CUDA C++ of one kernel. It takes the stores, the loads, the options; the parts, where rows are cut into such; the page for notes, where the loop
-    may have one to make; how far apart each load of one number for each row lies; then rows and how they lie."""
+    may have one to make; how far apart numbers for rows lie, and those for lines; then rows and how these lie."""
     lines = [*_Text(k).lines()]
     together = _COLUMNS if k.columns else _ROWS
     head = PREAMBLE + (NOTE if k.loop.error is not None else "") + (together if any("together" in line for line in lines) else "")
-    return head + "\n".join(lines) + "\n"
+    return head + (_LINES if k.lines else "") + "\n".join(lines) + "\n"
 
 
 class _Text:
@@ -81,7 +84,7 @@ class _Text:
         self.home = {r.name.value: i for i, step in enumerate(self.passes.reducing) for r in step.reductions}
         self.p, self.wide = _Printer(k), _Exact(k, self.home)
         self.cols, self.along = (k.pack, 1) if k.columns else (1, k.pack)
-        self.each = [i for i, access in enumerate(self.loop.loads) if access == EACH]
+        self.each, self.of_lines = [i for i, access in enumerate(self.loop.loads) if access == EACH], LINE in self.loop.loads
 
     def lines(self) -> Iterator[str]:
         k, p, loop = self.k, self.p, self.loop
@@ -109,17 +112,17 @@ class _Text:
 
     def parameters(self) -> Iterator[str]:
         k, loop = self.k, self.loop
-        stores = [f"{storage_of(kind, k.dtype)} *y{i}" for i, kind in enumerate(loop.store_kinds)]
-        given = stores + [f"const {self.storage(i)} *a{i}" for i in range(len(loop.loads))]
+        stores = [(access, f"{storage_of(kind, k.dtype)} *y{i}") for i, (access, kind) in enumerate(zip(loop.stores, loop.store_kinds, strict=True))]
+        given = [*stores, *((access, f"const {self.storage(i)} *a{i}") for i, access in enumerate(loop.loads))]
         if k.listed:
             yield "const __grid_constant__ Pieces all"
-        yield from (text for i, text in enumerate(given) if not (k.listed and i in k.lists))
+        yield from (text for access, text in given if not (k.listed and access == ROW))
         yield from (f"double q{i}" for i in range(loop.options))
         yield from (f"Found{i} *parts{i}" for i in range(len(self.passes.reducing)) if k.stage is not None)
         yield from ["int64_t *note"] * (loop.error is not None)
-        yield from (f"long long e{i}" for i in self.each)
-        numbers = ("rows", "begins", "splits") if k.listed else ("rows", "n", "inner", "apart", "beside", "step", "chunk", "splits")
-        yield from (f"long long {name}" for name in numbers)
+        numbers = [f"e{i}" for i in self.each] + [*"gwl"] * self.of_lines
+        numbers += ["rows", "begins", "splits"] if k.listed else ["rows", "n", "inner", "apart", "beside", "step", "chunk", "splits"]
+        yield from (f"long long {name}" for name in numbers + ["length", "line"] * k.lines)
 
     def storage(self, operand: int) -> str:
         return storage_of(self.loop.kinds[operand], self.k.dtype)
@@ -152,20 +155,19 @@ class _Text:
         else:
             yield f"    const long long row = {number}, split = {'blockIdx.y' if k.stage is not None else 0};"
             yield "    const bool is = row < rows; /* of a row beyond the last there is nothing */"
-            yield "    const long long outer = inner == 1 ? row : row / inner, base = is ? outer * apart + (row - outer * inner) * beside : 0;"
+            yield "    const long long outer = inner == 1 ? row : row / inner, within = row - outer * inner;"
+            yield "    const long long base = is ? outer * apart + within * beside : 0;"
         yield "    const long long begin = split * chunk, end = !is ? 0 : begin + chunk < n ? begin + chunk : n;"
-        types = [storage_of(kind, k.dtype) for kind in (*loop.store_kinds, *loop.kinds)]
-        for i, access in enumerate((*loop.stores, *loop.loads)):
-            name, given = (f"z{i}", f"y{i}") if i < len(loop.stores) else (f"b{i - len(loop.stores)}", f"a{i - len(loop.stores)}")
-            begins = f"({types[i]} *)all.at[{k.lists.index(i)}][blockIdx.y]" if k.listed and access == ROW else given
+        for i, access in enumerate(loop.loads):
             if access == ROW:
-                yield f"    {types[i]} *const {name} = {begins if k.listed else f'({types[i]} *){given} + base'};"
-            elif access == SHARED and name[0] == "b":
-                yield f"    const {types[i]} *const {name} = {given};"
-
-    def place(self, at: str) -> str:
-        """How far from the beginning of the row a place is."""
-        return at if self.k.listed or self.along > 1 else f"({at}) * step"
+                begins = f"(const {self.storage(i)} *)all.at[{k.lists.index(i)}][blockIdx.y]" if k.listed else f"a{i} + base"
+                yield f"    const {self.storage(i)} *const b{i} = {begins};"
+            elif access != EACH:
+                yield f"    const {self.storage(i)} *const b{i} = a{i}{' + outer * g + within * w' if access == LINE else ''};"
+        for i, access in enumerate(loop.stores):
+            if access == ROW:
+                t = storage_of(loop.store_kinds[i], k.dtype)
+                yield f"    {t} *const z{i} = {f'({t} *)b{loop.over[i]}' if k.listed else f'y{i} + base'};"
 
     def loaded(self, operands: list[int]) -> Iterator[str]:
         """Packs on their way, all at once."""
@@ -173,7 +175,7 @@ class _Text:
         packs = {i: f"Pack<{self.storage(i)}, {k.pack}>" for i in operands}
         yield from (f"    {pack} r{i}[{count}];" for i, pack in packs.items())
         if packs:
-            reads = " ".join(f"r{i}[k] = *(const {pack} *)(b{i} + {self.place('at')});" for i, pack in packs.items())
+            reads = " ".join(f"r{i}[k] = *(const {pack} *)(b{i} + {_place(k, 'at')});" for i, pack in packs.items())
             yield f"    {UNROLL}for (int k = 0; k < {count}; k++) {{"
             yield f"        const long long at = from + (long long)k * {k.lanes * self.along};"
             yield f"        if (at < end) {{ {reads} }}\n    }}"
@@ -199,9 +201,12 @@ class _Text:
         lines += [f"    const long long at = from + (long long)k * {k.lanes * self.along}; if (at < end) {{", *before]
         for i in [i for i in needed if self.loop.loads[i] == SHARED]:
             lines.append(f"    const Pack<{self.storage(i)}, {self.along}> v{i} = *(const Pack<{self.storage(i)}, {self.along}> *)(b{i} + at);")
+        for i in [i for i in needed if self.loop.loads[i] == LINE]:
+            read = p.read(self.loop.kinds[i], f"b{i}[line_of(at, length) * l]")
+            lines.append(f"    const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {read};")
         lines.append(f"    {UNROLL}for (int j = 0; j < {k.pack}; j++) {{")
         lines.append("        const int c = j; const long long i = at; (void)i;" if k.columns else "        const long long i = at + j; (void)i;")
-        for i in [i for i in needed if self.loop.loads[i] != EACH]:
+        for i in [i for i in needed if self.loop.loads[i] in (ROW, SHARED)]:
             source = f"r{i}[k].item[j]" if self.loop.loads[i] == ROW else f"v{i}.item[{0 if k.columns else 'j'}]"
             lines.append(f"        const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {p.read(self.loop.kinds[i], source)};")
         found, texts = p.bodies(values)
@@ -321,9 +326,17 @@ class _Text:
                 for i, text in zip(self.passes.stores, texts, strict=True)
             )
 
+        if k.listed and (same := self.unchanged()):
+            yield f"    if ({same}) return;"
         before = [f"    Pack<{s}, {k.pack}> o{i};" for i in along]
-        after = [f"    *(Pack<{s}, {k.pack}> *)(z{i} + {self.place('at')}) = o{i};" for i in along]
+        after = [f"    *(Pack<{s}, {k.pack}> *)(z{i} + {_place(k, 'at')}) = o{i};" for i in along]
         yield from self.walk([self.elements(list(self.passes.stores.values()), finish, before, after)])
+
+    def unchanged(self) -> str:
+        """When all that is written stays what it is: a number that says so."""
+        found = {v.args[0] for i, v in self.passes.stores.items() if v.op == "where" and v.args[1] is load(self.loop.over[i])}
+        stays = found.pop() if len(found) == 1 else None
+        return f"{self.p.leaf(stays)[:-3]}[0]" if stays is not None and stays.op == "local" else ""
 
     def totals(self, groups: int) -> Iterator[str]:
         """What the groups of threads in this block added up, added up: in shared memory, in the order of the groups."""
@@ -340,6 +353,13 @@ class _Text:
             yield f"            for (int g = 0; g < {groups}; g++) sum += all[g][i];"
             yield f"            y{i}[blockIdx.x * n + k * {across} + i] = sum;"
             yield "        }\n    }"
+
+
+def _place(k: Instance, at: str) -> str:
+    """How far from the beginning of its row a place is."""
+    if k.lines:
+        return f"place({at}, length, line)"
+    return at if k.listed or (k.pack > 1 and not k.columns) else f"({at}) * step"
 
 
 class _Printer(CudaPrinter):
@@ -360,7 +380,7 @@ class _Printer(CudaPrinter):
         return f"{super().leaf(e)}[c]" if is_number else super().leaf(e)
 
     def picked(self, operand: int, at: str) -> str:
-        there = f"{at}" if self.k.listed or (self.k.pack > 1 and not self.k.columns) else f"({at}) * step"
+        there = _place(self.k, at)
         other = "p0" if self.loop.params[:1] == ("i64",) else 0
         note = f"(fl_note(note, {self.loop.error}, {at}, n, row + c, {other}), NAN)" if self.loop.error is not None else "NAN"
         return f"(({at}) >= 0 && ({at}) < n ? {self.read('T', f'b{operand}[{there} + c]')} : {note})"
@@ -413,6 +433,15 @@ TAKEN = {
     "least": "if (v < @ || v != v) @ = v;",
 }
 TAKEN_PLACED = "if (v <> @ || (v != v && @ == @) || ((v == @ || (v != v && @ != @)) && i < @_at)) @ = v, @_at = i;"
+
+# Rows in lines. A pack is of one line.
+_LINES = """
+__device__ inline uint32_t line_of(long long at, long long length) { return (uint32_t)at / (uint32_t)length; }
+__device__ inline long long place(long long at, long long length, long long line) {
+    const uint32_t number = line_of(at, length);
+    return number * line + ((uint32_t)at - number * (uint32_t)length);
+}
+"""
 
 # What the lanes of a row hold, joined, for each of them. All threads of a block come here together.
 _ROWS = f"""

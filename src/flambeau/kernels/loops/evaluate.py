@@ -47,6 +47,8 @@ class _Evaluation(formulas._Evaluation):
             return np.asarray(int(self.params[expr.value]))
         if expr.op == "extent":
             return self.number(self.shape[-1])
+        if expr.op == "precise":
+            return self(expr.args[0])
         if expr.op == "total":
             return self.summed(self(expr.args[0]), -1)
         if expr.op == "peak":

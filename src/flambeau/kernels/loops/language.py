@@ -22,7 +22,7 @@ Each load and each store says along which axes it moves; along the others it sta
 
     "ri"   an element for each place of each row          "i"   one row for all          "r"   one number for each row
 
-as "r:i64" if its elements are of a dtype of their own, "r:wide" if half precision is float32 there, "r:f64" if they are rounded when they are read. A formula gives a value for each store. What is stored along "i" alone is the sum over the
+and, for GPUs, "l" one number for each line, where rows are cut into lines that lie apart; as "r:i64" if its elements are of a dtype of their own, "r:wide" if half precision is float32 there, "r:f64" if they are rounded when they are read. A formula gives a value for each store. What is stored along "i" alone is the sum over the
 rows. The same declaration is evaluated by NumPy (`evaluate.py`), differentiated (`derive.py`), cut into passes (`passes.py`), and printed under
 a schedule as C (`rows.py`, `columns.py`, `short.py`) or as CUDA C++ (`cuda.py`).
 """
@@ -46,7 +46,7 @@ product, precise = e._unary("product"), e._unary("precise")
 position = e._make("position", (), None, "i64")
 extent = e._make("extent", (), None, "T")
 
-ROW, SHARED, EACH = "ri", "i", "r"
+ROW, SHARED, EACH, LINE = "ri", "i", "r", "l"
 DECLARED: dict[str, Loop] = {}
 
 
@@ -75,6 +75,7 @@ class Loop:
 
     options   the numbers that hold for the whole call: how many, or their kinds, as "T i64"
     dtypes    those it is compiled for ahead of time, if it is declared
+    over      the loads that the stores are written over, where rows are tensors of a list
     error     which error it is (indexing/index_errors.py) to pick beyond the row, for GPUs, which note that; the first option is what else is said of it
     """
 
@@ -87,6 +88,7 @@ class Loop:
         options: int | str = 0,
         dtypes: tuple[str, ...] = FLOATS,
         error: int | None = None,
+        over: tuple[int, ...] = (),
     ):
         self.name = name
         self.formula = formula
@@ -96,7 +98,7 @@ class Loop:
         self.store_kinds = tuple([spec.partition(":")[2] or "T" for spec in stores.split()])
         self.params = ("T",) * options if isinstance(options, int) else tuple(options.split())
         self.options = len(self.params)
-        self.dtypes, self.error = dtypes, error
+        self.dtypes, self.error, self.over = dtypes, error, over
 
     def __repr__(self) -> str:
         return f"{self.name}({' '.join(self.loads)} -> {' '.join(self.stores)}): {', '.join(map(repr, self.values))}"

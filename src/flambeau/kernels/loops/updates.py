@@ -23,6 +23,7 @@ import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops.language import Loop
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.native import native
 
@@ -70,6 +71,12 @@ class Update:
     def written(self) -> list[int]:
         """The operands that get new values."""
         return [0, *range(2, len(self.operands))]
+
+    @cached_property
+    def loop(self) -> Loop:
+        """The rule as a loop, whose row is a whole tensor."""
+        rows, stores = (" ".join(["ri"] * len(lies)) for lies in (self.operands, self.written))
+        return Loop(self.name, lambda *given: self.results, rows, stores, self.n_param, over=tuple(self.written))
 
     @cached_property
     def launch(self) -> Callable:
@@ -158,12 +165,12 @@ def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) ->
 
 def norms(tensors: Sequence, order: float) -> tuple | None:
     """(the norm of each tensor, (n,); the norm of these, ()) by kernels for a whole list; None where there are none."""
-    return None if not _on_gpu(tensors) else arrays.cuda_room.totals.norms(tensors, order)
+    return None if not _on_gpu(tensors) else arrays.cuda_room.lists.norms(tensors, order)
 
 
 def clip(tensors: Sequence, total, most: float) -> bool:
     """Multiply a whole list by most / (total + 1e-6), if that is less than one; False where there is no kernel for it."""
-    return _on_gpu(tensors) and arrays.cuda_room.totals.clip(tensors, total, most)
+    return _on_gpu(tensors) and arrays.cuda_room.lists.clip(tensors, total, most)
 
 
 def _on_gpu(tensors: Sequence) -> bool:
