@@ -7,7 +7,6 @@ import pytest
 import flambeau as torch
 import flambeau.ops.normalization
 import flambeau.ops.softmax
-
 from flambeau.kernels.loops import cuda
 from flambeau.kernels.loops.folds import as_loop
 from flambeau.kernels.loops.language import DECLARED, Loop, extent, pick, position, total

@@ -157,7 +157,11 @@ def _rows_of(shape: tuple[int, ...], strides: tuple[int, ...], groups: int) -> R
     lies = layout.is_contiguous(shape, strides) and size < 2**31
     if groups:
         each = channels // groups
-        return Rows(samples * groups, each * length, groups, channels * length, each * length, 1, length, length, (0, each, 1)) if lies else None
+        return (
+            Rows(samples * groups, each * length, groups, channels * length, each * length, 1, length, length, (0, each, 1))
+            if lies
+            else None
+        )
     if lies and length > 1:
         return Rows(channels, samples * length, 1, length, 0, 1, length, channels * length)
     if layout.is_contiguous((samples, *places, channels), (strides[0], *strides[2:], strides[1])):

@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     cut into lines of some `length`, of which each is a stretch of memory, one begins `line` after the other; of loads of a number for each line,
     `numbers` says how far to go for the next r // inner, the next r % inner, the next line."""
 
-    count: int
+    rows: int
     n: int
     inner: int
     apart: int
@@ -65,10 +65,9 @@ def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -
 
 
 @where_it_is(1)
-def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[float], lie: Sequence[int]) -> None:
+def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[float], lie: Rows) -> None:
     """Run a loop on rows: all that lie along them lie alike; of the others there is one number for each, contiguous, or one for all."""
-    lie = Rows(*lie)
-    if not lie.count:
+    if not lie.rows:
         return
     given, device = [*stores, *loads], stores[0].data.device_id
     along = [a for a, access in zip(given, (*loop.stores, *loop.loads), strict=True) if access == ROW]
@@ -76,7 +75,7 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
     aligned = not any([a.data.ptr % 16 for a in along])
     way = schedule(loop, lie, size, aligned, multiprocessors(device))
     dtype = dtypes.OF_NUMPY[along[0].dtype].name
-    parts = [cupy.ndarray((fields * way.splits * lie.count,), np.float64) for fields in way.parts]
+    parts = [cupy.ndarray((fields * way.splits * lie.rows,), np.float64) for fields in way.parts]
     notes = () if loop.error is None else (error_notes.page(device),)
     each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
     numbers = lie.numbers if LINE in loop.loads else ()
@@ -149,13 +148,11 @@ def _items(units: int, lanes: int) -> int:
 def launches(loop: Loop, dtype: str, lie: Rows, way: Way) -> list[tuple[Instance, tuple[int, ...]]]:
     """(kernel, grid) of each launch."""
     across = THREADS // way.lanes * (way.pack if way.columns else 1)
-    grid, kind = (-(-lie.count // across), way.splits), (loop, dtype, way.lanes, way.pack, way.items, way.columns)
     stages = (None,) if way.splits == 1 else range(len(way.parts) + 1)
-    found = [(Instance(*kind, stage, lines=lie.length > 0), grid) for stage in stages]
-    if way.splits == 1:
-        return found
-    if ROW not in loop.stores:
-        found[-1] = joining(loop, dtype, lie.count, len(way.parts))
+    kernels = [Instance(loop, dtype, way.lanes, way.pack, way.items, way.columns, stage, lines=lie.length > 0) for stage in stages]
+    found: list[tuple[Instance, tuple[int, ...]]] = [(kernel, (-(-lie.rows // across), way.splits)) for kernel in kernels]
+    if way.splits > 1 and ROW not in loop.stores:
+        found[-1] = joining(loop, dtype, lie.rows, len(way.parts))
     return found
 
 

@@ -14,7 +14,7 @@ add up theirs, for each total into a row of parts, a row for each block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from flambeau.kernels.language.expr import Expr, load, loads
@@ -23,7 +23,7 @@ from flambeau.kernels.language.print_cuda import NOTE, PREAMBLE, THREADS, CudaPr
 from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, Reduced, passes
 
-AT_ONCE = 4  # packs on their way from memory to a thread
+AT_ONCE = 4  # packs on their way from memory to a thread, of a loop that reads one operand along the row; half as many of each of several
 TENSORS = 480  # addresses and lengths that a kernel's parameters have room for: most of their 4 kB
 
 
@@ -53,6 +53,11 @@ class Instance:
     @property
     def function(self) -> str:
         return f"fl_{self.loop.name.replace('.', '_')}_{TYPES[self.dtype][0]}{'' if self.stage is None else f'_{self.stage}'}"
+
+    @property
+    def at_once(self) -> int:
+        """Packs of an operand that a thread has at hand."""
+        return self.items or (AT_ONCE if self.loop.loads.count(ROW) < 2 else AT_ONCE // 2)
 
     @property
     def lists(self) -> list[int]:
@@ -112,7 +117,10 @@ class _Text:
 
     def parameters(self) -> Iterator[str]:
         k, loop = self.k, self.loop
-        stores = [(access, f"{storage_of(kind, k.dtype)} *y{i}") for i, (access, kind) in enumerate(zip(loop.stores, loop.store_kinds, strict=True))]
+        stores = [
+            (access, f"{storage_of(kind, k.dtype)} *y{i}")
+            for i, (access, kind) in enumerate(zip(loop.stores, loop.store_kinds, strict=True))
+        ]
         given = [*stores, *((access, f"const {self.storage(i)} *a{i}") for i, access in enumerate(loop.loads))]
         if k.listed:
             yield "const __grid_constant__ Pieces all"
@@ -139,11 +147,10 @@ class _Text:
         if k.items:
             yield f"    const long long from = begin + (long long)lane * {self.along};"
             yield from self.loaded([i for i, access in enumerate(loop.loads) if access == ROW])
-        last = len(self.passes.reducing)
-        for number, step in enumerate(self.passes.reducing):
-            if k.stage is None or number <= k.stage:
-                yield from self.reduce(number, step)
-        if k.stage is None or k.stage == last:
+        for place, step in enumerate(self.passes.reducing):
+            if k.stage is None or place <= k.stage:
+                yield from self.reduce(place, step)
+        if k.stage in (None, len(self.passes.reducing)):
             yield from self.written()
 
     def where_it_lies(self, number: str) -> Iterator[str]:
@@ -171,7 +178,7 @@ class _Text:
 
     def loaded(self, operands: list[int]) -> Iterator[str]:
         """Packs on their way, all at once."""
-        k, count = self.k, self.k.items or AT_ONCE
+        k, count = self.k, self.k.at_once
         packs = {i: f"Pack<{self.storage(i)}, {k.pack}>" for i in operands}
         yield from (f"    {pack} r{i}[{count}];" for i, pack in packs.items())
         if packs:
@@ -185,7 +192,7 @@ class _Text:
         if self.k.items:
             yield "    {"
         else:
-            stride = AT_ONCE * self.k.lanes * self.along
+            stride = self.k.at_once * self.k.lanes * self.along
             yield f"    for (long long from = begin + (long long)lane * {self.along}; from < end; from += {stride}) {{"
             needed = sorted({i for values, _ in steps for v in values for i in loads(v) if self.loop.loads[i] == ROW})
             yield from self.loaded(needed)
@@ -193,19 +200,23 @@ class _Text:
             yield from (f"        {line}" for line in lines)
         yield "    }"
 
-    def elements(self, values: list[Expr], finish, before: list[str] = (), after: list[str] = ()) -> tuple[list[Expr], list[str]]:
+    def elements(self, values: list[Expr], finish, before: Sequence[str] = (), after: Sequence[str] = ()) -> tuple[list[Expr], list[str]]:
         """A step of a walk: statements for every element of the packs at hand."""
         k, p = self.k, self.p
         needed = sorted({i for v in values for i in loads(v)})
-        lines = [f"{UNROLL}for (int k = 0; k < {k.items or AT_ONCE}; k++) {{"]
+        lines = [f"{UNROLL}for (int k = 0; k < {k.at_once}; k++) {{"]
         lines += [f"    const long long at = from + (long long)k * {k.lanes * self.along}; if (at < end) {{", *before]
         for i in [i for i in needed if self.loop.loads[i] == SHARED]:
-            lines.append(f"    const Pack<{self.storage(i)}, {self.along}> v{i} = *(const Pack<{self.storage(i)}, {self.along}> *)(b{i} + at);")
+            lines.append(
+                f"    const Pack<{self.storage(i)}, {self.along}> v{i} = *(const Pack<{self.storage(i)}, {self.along}> *)(b{i} + at);"
+            )
         for i in [i for i in needed if self.loop.loads[i] == LINE]:
             read = p.read(self.loop.kinds[i], f"b{i}[line_of(at, length) * l]")
             lines.append(f"    const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {read};")
         lines.append(f"    {UNROLL}for (int j = 0; j < {k.pack}; j++) {{")
-        lines.append("        const int c = j; const long long i = at; (void)i;" if k.columns else "        const long long i = at + j; (void)i;")
+        lines.append(
+            "        const int c = j; const long long i = at; (void)i;" if k.columns else "        const long long i = at + j; (void)i;"
+        )
         for i in [i for i in needed if self.loop.loads[i] in (ROW, SHARED)]:
             source = f"r{i}[k].item[j]" if self.loop.loads[i] == ROW else f"v{i}.item[{0 if k.columns else 'j'}]"
             lines.append(f"        const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {p.read(self.loop.kinds[i], source)};")
@@ -223,12 +234,18 @@ class _Text:
 
     def found(self, number: int, step: Pass) -> Iterator[str]:
         """What a pass finds of a row, or of a part of it: nothing at first, and how two of it are joined."""
-        fields = [(self.held(r), r.name.value) for r in step.reductions] + [("int64_t", f"{r.name.value}_at") for r in step.reductions if r.placed]
+        fields = [(self.held(r), r.name.value) for r in step.reductions] + [
+            ("int64_t", f"{r.name.value}_at") for r in step.reductions if r.placed
+        ]
         name, starts = f"Found{number}", [self.start(r) for r in step.reductions] + [HIGHEST for r in step.reductions if r.placed]
         yield f"struct {name} {{ {' '.join(f'{t} {field};' for t, field in fields)} }};"
         yield f"__device__ inline {name} none{number}() {{ return {name}{{{', '.join(starts)}}}; }}"
         yield f"__device__ inline {name} joined({name} a, const {name} &b) {{"
-        yield from (f"    {JOINED[r.op]}".replace("@", r.name.value).replace("#", self.shifted(r)).replace("REAL", self.p.compute) for r in step.reductions if r.op == "powers")
+        yield from (
+            f"    {JOINED[r.op]}".replace("@", r.name.value).replace("#", self.shifted(r)).replace("REAL", self.p.compute)
+            for r in step.reductions
+            if r.op == "powers"
+        )
         yield from (f"    {(PLACED if r.placed else JOINED[r.op])}".replace("@", r.name.value).replace("<>", "<" if r.op == "least" else ">")
                     for r in step.reductions if r.op != "powers")  # fmt: skip
         yield "    return a;\n}"
@@ -299,11 +316,16 @@ class _Text:
         for r in powers:
             name, high = r.name.value, self.shifted(r)
             exp = self.p.call("exp", f"{name}_by[c] - {name}_base[c]")
-            yield [], [
-                f"{t} {name}_base[COLS]; {EVERY} {name}_base[c] = {found}[c].{high} == -INFINITY ? ({t})0 : {found}[c].{high};",
-                f"{EVERY} if ({found}[c].{high} != {name}_by[c]) {found}[c].{name} *= {exp};",
-            ]
-            yield self.elements([r.value], lambda texts, r=r, name=name: f"{sums(r)} += {self.p.call('exp', f'{texts[0]} - {name}_base[c]')};")
+            yield (
+                [],
+                [
+                    f"{t} {name}_base[COLS]; {EVERY} {name}_base[c] = {found}[c].{high} == -INFINITY ? ({t})0 : {found}[c].{high};",
+                    f"{EVERY} if ({found}[c].{high} != {name}_by[c]) {found}[c].{name} *= {exp};",
+                ],
+            )
+            yield self.elements(
+                [r.value], lambda texts, r=r, name=name: f"{sums(r)} += {self.p.call('exp', f'{texts[0]} - {name}_base[c]')};"
+            )
         yield [], [f"{EVERY} {found}[c].{r.name.value} += {r.name.value}_few[c];" for r in short]
 
     # -- stores
@@ -406,7 +428,7 @@ class _Exact(_Printer):
         return self.element.picked(operand, at)
 
 
-UNROLL = "_Pragma(\"unroll\") "
+UNROLL = '_Pragma("unroll") '
 EVERY = f"{UNROLL}for (int c = 0; c < COLS; c++)"
 
 SUMS = ("total", "product", "powers", "gaps")

@@ -138,9 +138,7 @@ class Loop:
                     self.loads[value.value] if value.value < len(self.loads) else self.stores[0]
                 ) != EACH  # beyond: the gradient, the result
             else:
-                found = value.op == "position" or (
-                    value.op not in (*REDUCTIONS, "place") and any(map(self.varies, value.args))
-                )
+                found = value.op == "position" or (value.op not in (*REDUCTIONS, "place") and any(map(self.varies, value.args)))
             self._varying[value] = found
         return found
 

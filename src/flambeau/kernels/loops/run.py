@@ -302,7 +302,7 @@ def onto_gpu(loop: Loop, stores: Sequence[Array], operands: Sequence[Array], opt
     shape = stores[0].shape if shape is None else shape
     n, inner = shape[dim], prod(shape[dim + 1 :])
     given = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in operands]
-    lie = (prod(shape) // n if n else 0, n, inner, n * inner, 1 if inner > 1 else 0, inner)
+    lie = arrays.cuda_room.Rows(prod(shape) // n if n else 0, n, inner, n * inner, 1 if inner > 1 else 0, inner)
     arrays.cuda_room.run_loop(loop, stores, given, options, lie)
 
 
