@@ -20,7 +20,7 @@ LENT = "torch_names"  # the room whose modules are modules of the package: flamb
 DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have
 
 FLOORS = """
-changes version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism generators futures
+changes doors version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism generators futures
 kernels.layout kernels.meta kernels.native kernels.language kernels.mirrored
 kernels.arrays
 kernels.loops kernels.reductions kernels.indexing kernels.random
@@ -69,6 +69,7 @@ EXCEPTIONS = {
 # file: the rooms it may import by names that it makes up, and why
 MADE_UP = {
     DOOR + ".py": (FLOOR, "rooms, and names that live in one, are imported when they are first asked for"),
+    "doors.py": (FLOOR, "a door says which modules of its own room it shows"),
     "nn/functional.py": (
         ("ops", "tensor", "nn", "overrides", LENT),
         "what PyTorch's file shows besides its functions, for layers copied from there",

@@ -288,6 +288,19 @@ def test_tables_are_bounded():
     assert 0 < len(fl.roll.plans) <= 1000
 
 
+def test_no_plans_are_made_in_vain():
+    """Every shape comes twice and never again, and each time a plan was made; or what does come again has none for good."""
+    table = fl.cummax.plans
+    for length in range(3, 60):
+        for _ in range(2):
+            fl.cummax(fl.ones(length, 3), 0)
+    assert table.find(fl.ones(3, 3), 0)  # the first are made in good faith
+    assert table.find(fl.ones(59, 3), 0) is None
+    for _ in range(30):
+        fl.cummax(fl.ones(59, 3), 0)
+    assert table.find(fl.ones(59, 3), 0)
+
+
 def test_a_tensor_given_twice_is_not_taken_for_two():
     """A call with one tensor in two places was remembered, and the next call, with two tensors, used only one of them."""
     x = fl.tensor([[0, 1], [1, 0]])

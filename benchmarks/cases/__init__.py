@@ -4,6 +4,8 @@ from importlib import import_module
 
 SUBJECTS = (
     "small_ops",
+    "small_calls",
+    "changing_shapes",
     "pointwise",
     "reductions",
     "matmul",

@@ -116,6 +116,13 @@ class Future(Generic[T]):
         callback(self)
 
 
+def finished(value: T) -> Future[T]:
+    """A future that is done."""
+    future: Future[T] = Future()
+    future.set_result(value)
+    return future
+
+
 def collect_all(futures: list[Future]) -> Future[list[Future]]:
     """A future of these futures, done when all of them are; of several exceptions, that of the first in the list is raised."""
     if None in futures:

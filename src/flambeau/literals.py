@@ -90,10 +90,10 @@ def _shape(data: Any) -> tuple[tuple[int, ...], Any]:
             return tuple(shape), None
         try:
             data = data[0]
-        except Exception:
+        except Exception as problem:  # whatever a class of the program's raises
             raise ValueError(
                 f"could not determine the shape of object type '{type(data).__name__}': it has a length, and no element 0"
-            ) from None
+            ) from problem
     return tuple(shape), data
 
 

@@ -89,6 +89,20 @@ def set_recording(on: bool) -> None:
         paused += 1 if before else -1
 
 
+class recording:
+    """Within it operations are recorded, or not, whatever users have switched: for what is no part of a program's computation."""
+
+    def __init__(self, on: bool):
+        self.on = on
+
+    def __enter__(self) -> None:
+        self.before = state.grad
+        set_recording(self.on)
+
+    def __exit__(self, *error: Any) -> None:
+        set_recording(self.before)
+
+
 def is_grad_enabled() -> bool:
     """Whether operations are recorded for differentiation in this thread."""
     return state.grad and (state.carried is None or not state.carried.quiet)

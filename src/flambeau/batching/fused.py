@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau import dtypes
+from flambeau.kernels.loops.language import Loop
 from flambeau.ops.attention import _as_it_stands
 from flambeau.ops.linear import linear
 from flambeau.ops.normalization import _grouped
 from flambeau.ops.recurrent import _by_steps
+from flambeau.ops.rowwise import LOOPED, by_operations
 from flambeau.ops.similarity import _as_it_stands as _directions
 
 COMPOSED: dict[str, Callable] = {}
@@ -32,6 +34,19 @@ def _(x1, x2, dim, eps):
     return _directions(x1, x2, dim, eps)
 
 
+def _by_its_formula(loop: Loop) -> Callable:
+    n = len(loop.loads)
+
+    def formula(**given):
+        values = list(given.values())
+        return by_operations(loop, values[:n], values[n:])
+
+    return formula
+
+
+COMPOSED |= {name: _by_its_formula(loop) for name, loop in LOOPED.items()}
+
+
 # -- normalization ---------------------------------------------------------------------------------------------------------
 #
 # K(h) = rstd (h - mean(h) - y mean(h y)), with y the normalized input, is how a gradient goes back through all of them.
@@ -39,53 +54,6 @@ def _(x1, x2, dim, eps):
 
 def _back(h, y, rstd, dims):
     return rstd * (h - h.mean(dims, keepdim=True) - y * (h * y).mean(dims, keepdim=True))
-
-
-@composed("_layer_norm")
-def _(input, weight, bias, eps):
-    centred = input - (mean := input.mean(-1, keepdim=True))
-    rstd = ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
-    return centred * rstd * weight + bias, mean, rstd
-
-
-@composed("_layer_norm_alone")
-def _(input, weight, bias, eps):
-    centred = input - input.mean(-1, keepdim=True)
-    found = centred * ((centred * centred).mean(-1, keepdim=True) + eps).rsqrt()
-    return found if weight is None else found * weight + bias
-
-
-@composed("_layer_norm_backward")
-def _(g, input, weight, mean, rstd):
-    return _back(g * weight, (input - mean) * rstd, rstd, -1)
-
-
-@composed("_weighted")
-def _(g, input, mean, rstd):
-    return g * (input - mean) * rstd
-
-
-@composed("_layer_norm_gradients")
-def _(g, input, weight, mean, rstd):
-    y, shape = (input - mean) * rstd, tuple(weight.shape)
-    return _back(g * weight, y, rstd, -1), (g * y).sum_to_size(shape), g.sum_to_size(shape)
-
-
-@composed("_rms_norm")
-def _(input, weight, eps):
-    rstd = ((input * input).mean(-1, keepdim=True) + eps).rsqrt()
-    return input * rstd * weight, rstd
-
-
-@composed("_rms_norm_backward")
-def _(g, input, weight, rstd):
-    h, y = g * weight, input * rstd
-    return rstd * (h - y * (h * y).mean(-1, keepdim=True))
-
-
-@composed("_rms_norm_gradients")
-def _(g, input, weight, rstd):
-    return COMPOSED["_rms_norm_backward"](g, input, weight, rstd), (g * input * rstd).sum_to_size(tuple(weight.shape))
 
 
 @composed("_by_channel")

@@ -184,9 +184,8 @@ class Private(overloads.OpOverload):
 
 # -- translations ----------------------------------------------------------------------------------------------------------
 
-Translated = (
-    tuple  # the kernel's name, or None where it has none after all; its arguments; and which of its results is meant, if it has more
-)
+# The kernel's name, or None where it has none after all; its arguments; and which of its results is meant, if it has more.
+Translated = tuple
 TRANSLATED: dict[str, Callable[..., Translated]] = {}
 
 
@@ -200,9 +199,71 @@ def translation(*names: str) -> Callable:
     return register
 
 
-@translation("_clone")
-def _(op, input: Tensor, strides: tuple) -> Translated:
-    return "clone", (input,), {"memory_format": _format(input, strides)}
+def _plain(op) -> str:
+    """The name without the underscore of a building block."""
+    return op.name[1:]
+
+
+def _first_word(op) -> str:
+    """add of _add_scaled, max of _max_dim."""
+    return op.name.split("_")[1]
+
+
+def _dtype_if(dtype: Any) -> dict:
+    return {} if dtype is None else {"dtype": dtype}
+
+
+SHORT: dict[str, Callable[..., Translated]] = {
+    "_clone": lambda op, input, strides: ("clone", (input,), {"memory_format": _format(input, strides)}),
+    "softmax log_softmax": lambda op, input, dim, dtype=None: (
+        (f"_{op.short}", (input, dim, False), {}) if dtype is None else (None, (input, dim, dtype), {})
+    ),
+    "_softmax_backward _log_softmax_backward": lambda op, g, y, dim: (f"{op.name}_data", (g, y, dim, g.dtype), {}),
+    "Tensor.where": lambda op, input, condition, other: ("where", (condition, input, other), {}),
+    "nn.functional.embedding": (
+        lambda op, input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False: (
+            "embedding", (weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq, sparse), {}
+        )
+    ),
+    "_smooth_l1_loss _huber_loss": lambda op, input, target, **size: (_plain(op), (input, target, 0), size),
+    "_mse_loss _soft_margin_loss": lambda op, input, target: (_plain(op), (input, target, 0), {}),
+    "_binary_cross_entropy": lambda op, input, target: (_plain(op), (input, target, None, 0), {}),
+    "_add_scaled _sub_scaled _rsub_scaled": lambda op, input, other, alpha: (_first_word(op), (input, other), {"alpha": alpha}),
+    "_sum_all _mean_all _prod_all": lambda op, input, dtype=None: (_first_word(op), (input,), _dtype_if(dtype)),
+    "_max_all _min_all _median_all _nanmedian_all": lambda op, input: (_first_word(op), (input,), {}),
+    "_max_dim _min_dim _median_dim _nanmedian_dim": lambda op, input, dim, keepdim=False: (_first_word(op), (input, dim, keepdim), {}),
+    "_sum _mean _nansum": lambda op, input, dims, keepdim=False, dtype=None: (_plain(op), (input, list(dims), keepdim), _dtype_if(dtype)),
+    "_power_to_number _power_of_number": lambda op, input, exponent: ("pow", (input, exponent), {}),
+    "_square": lambda op, input: ("pow", (input, 2), {}),
+    "_cube": lambda op, input: ("pow", (input, 3), {}),
+    "_inverse_square": lambda op, input: ("pow", (input, -2), {}),
+    "_root": lambda op, input: ("sqrt", (input,), {}),
+    "_inverse_root": lambda op, input: ("rsqrt", (input,), {}),
+    "_inverse": lambda op, input: ("reciprocal", (input,), {}),
+    "_rdiv": lambda op, input, other: ("div", (other, input), {}),
+    "_div_trunc _div_floor _div_trunc_integers": lambda op, input, other: (
+        "div", (input, other), {"rounding_mode": op.name.split("_")[2]}
+    ),
+    "_remainder_by_number _fmod_by_number": lambda op, input, other: (_first_word(op), (input, other), {}),
+    "_clamp_between _clamp": lambda op, input, min, max: ("clamp", (input, min, max), {}),
+    "_clamp_low _clamp_above": lambda op, input, min: ("clamp_min", (input, min), {}),
+    "_clamp_high _clamp_below": lambda op, input, max: ("clamp_max", (input, max), {}),
+    "_squeeze0 _squeeze1 _squeeze2 _squeeze4": lambda op, input, dim=None: ("squeeze", (input,) if dim is None else (input, dim), {}),
+    "_slice": lambda op, input, dim, start, stop, step: ("slice", (input, dim, start, stop, step), {}),
+    "_repeat": lambda op, input, times: ("repeat", (input, list(times)), {}),
+    "_flip": lambda op, input, dims: ("flip", (input, list(dims)), {}),
+    "_cat _stack": lambda op, tensors, dim=0: (_plain(op), (list(tensors), dim), {}),
+    "_logsigmoid": lambda op, input: ("log_sigmoid_forward", (input,), {}, 0),
+    "_adaptive_max_pool2d _adaptive_max_pool3d": lambda op, input, sizes: (_plain(op), (input, list(sizes)), {}),
+    "_adaptive_avg_pool2d_planes _adaptive_avg_pool3d_planes": lambda op, input, small, large: (
+        op.name.removesuffix("_planes"), (input, list(small)), {}
+    ),
+    "argsort": lambda op, input, dim=-1, descending=False, stable=False: (
+        "sort", (input,), {"stable": stable, "dim": dim, "descending": descending}, 1
+    ),
+}  # fmt: skip
+for _names, _translate in SHORT.items():
+    TRANSLATED.update(dict.fromkeys(_names.split(), _translate))
 
 
 def _format(input: Tensor, strides: tuple) -> Any:
@@ -227,26 +288,6 @@ def _(op, input: Tensor, dtype, device, strides, non_blocking=False) -> Translat
     return "_to_copy", (input,), wanted
 
 
-@translation("softmax", "log_softmax")
-def _(op, input: Tensor, dim: int, dtype=None) -> Translated:
-    return (f"_{op.short}", (input, dim, False), {}) if dtype is None else (None, (input, dim, dtype), {})
-
-
-@translation("Tensor.where")
-def _(op, input, condition, other) -> Translated:
-    return "where", (condition, input, other), {}
-
-
-@translation("nn.functional.embedding")
-def _(op, input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False) -> Translated:
-    return "embedding", (weight, input, -1 if padding_idx is None else padding_idx, scale_grad_by_freq, sparse), {}
-
-
-@translation("_softmax_backward", "_log_softmax_backward")
-def _(op, g: Tensor, y: Tensor, dim: int) -> Translated:
-    return f"{op.name}_data", (g, y, dim, g.dtype), {}
-
-
 @translation("_convolution_of")
 def _(op, input, weight, bias, sizes, stride, padding, dilation, transposed, groups) -> Translated:
     mine: Translated = (None, (input, weight, bias, sizes, stride, padding, dilation, transposed, groups), {})
@@ -263,117 +304,12 @@ def _(op, input, weight, bias, sizes, stride, padding, dilation, transposed, gro
     return "convolution", (input, weight, bias, list(stride), list(padding), list(dilation), bool(transposed), extra, groups), {}
 
 
-@translation("_smooth_l1_loss", "_huber_loss")
-def _(op, input, target, **size) -> Translated:
-    return op.name[1:], (input, target, 0), size
-
-
-@translation("_mse_loss", "_soft_margin_loss", "_binary_cross_entropy")
-def _(op, input, target) -> Translated:
-    if op.name == "_binary_cross_entropy":
-        return "binary_cross_entropy", (input, target, None, 0), {}
-    return op.name[1:], (input, target, 0), {}
-
-
-@translation("_add_scaled", "_sub_scaled", "_rsub_scaled")
-def _(op, input, other, alpha) -> Translated:
-    return op.name.removeprefix("_").removesuffix("_scaled"), (input, other), {"alpha": alpha}
-
-
-@translation("_sum_all", "_mean_all", "_prod_all")
-def _(op, input: Tensor, dtype=None) -> Translated:
-    return op.name.split("_")[1], (input,), {} if dtype is None else {"dtype": dtype}
-
-
-@translation("_max_all", "_min_all", "_median_all", "_nanmedian_all")
-def _(op, input: Tensor) -> Translated:
-    return op.name.split("_")[1], (input,), {}
-
-
-@translation("_max_dim", "_min_dim", "_median_dim", "_nanmedian_dim")
-def _(op, input: Tensor, dim: int, keepdim: bool = False) -> Translated:
-    return op.name.split("_")[1], (input, dim, keepdim), {}
-
-
-@translation("_sum", "_mean", "_nansum")
-def _(op, input: Tensor, dims, keepdim=False, dtype=None) -> Translated:
-    return op.name[1:], (input, list(dims), keepdim), {} if dtype is None else {"dtype": dtype}
-
-
-@translation("_power_to_number", "_power_of_number")
-def _(op, input, exponent) -> Translated:
-    return "pow", (input, exponent), {}
-
-
-@translation("_square", "_cube", "_root", "_inverse_root", "_inverse", "_inverse_square")
-def _(op, input: Tensor) -> Translated:
-    powers = {"_square": 2, "_cube": 3, "_inverse_square": -2}
-    if op.name in powers:
-        return "pow", (input, powers[op.name]), {}
-    return {"_root": "sqrt", "_inverse_root": "rsqrt", "_inverse": "reciprocal"}[op.name], (input,), {}
-
-
-@translation("_rdiv")
-def _(op, input, other) -> Translated:
-    return "div", (other, input), {}
-
-
-@translation("_div_trunc", "_div_floor", "_div_trunc_integers")
-def _(op, input, other) -> Translated:
-    return "div", (input, other), {"rounding_mode": op.name.split("_")[2]}
-
-
-@translation("_remainder_by_number", "_fmod_by_number")
-def _(op, input, other) -> Translated:
-    return op.name.split("_")[1], (input, other), {}
-
-
-@translation("_clamp_between", "_clamp")
-def _(op, input, min, max) -> Translated:
-    return "clamp", (input, min, max), {}
-
-
-@translation("_clamp_low", "_clamp_above")
-def _(op, input, min) -> Translated:
-    return "clamp_min", (input, min), {}
-
-
-@translation("_clamp_high", "_clamp_below")
-def _(op, input, max) -> Translated:
-    return "clamp_max", (input, max), {}
-
-
 @translation("_split", "_split_with_sizes")
 def _(op, input: Tensor, dim: int, bounds) -> Translated:
     sizes = [length for _, length in bounds]
     if op.name == "_split" and sizes and all(n == sizes[0] for n in sizes[:-1]) and sizes[-1] <= sizes[0]:
         return "split", (input, sizes[0], dim), {}
     return "split_with_sizes", (input, sizes, dim), {}
-
-
-@translation("_squeeze0", "_squeeze1", "_squeeze2", "_squeeze4")
-def _(op, input: Tensor, dim=None) -> Translated:
-    return "squeeze", (input,) if dim is None else (input, dim), {}
-
-
-@translation("_slice")
-def _(op, input: Tensor, dim: int, start, stop, step) -> Translated:
-    return "slice", (input, dim, start, stop, step), {}
-
-
-@translation("_repeat")
-def _(op, input: Tensor, times) -> Translated:
-    return "repeat", (input, list(times)), {}
-
-
-@translation("_cat", "_stack")
-def _(op, tensors, dim=0) -> Translated:
-    return op.name[1:], (list(tensors), dim), {}
-
-
-@translation("_logsigmoid")
-def _(op, input: Tensor) -> Translated:
-    return "log_sigmoid_forward", (input,), {}, 0
 
 
 @translation("var", "std", "var_mean", "std_mean")
@@ -399,11 +335,7 @@ def _(op, input: Tensor, *args, **kwargs) -> Translated:
 @translation("_vector_norm")
 def _(op, input: Tensor, ord, dims, keepdim=False, dtype=None) -> Translated:
     whole = dims is None or len(dims) == input.dim()
-    return (
-        "linalg_vector_norm",
-        (input, ord, None if whole and not keepdim else list(dims), keepdim),
-        {} if dtype is None else {"dtype": dtype},
-    )
+    return "linalg_vector_norm", (input, ord, None if whole and not keepdim else list(dims), keepdim), _dtype_if(dtype)
 
 
 @translation("_max_pool2d", "_max_pool3d")
@@ -414,16 +346,6 @@ def _(op, input: Tensor, sizes, kernel, stride, padding, dilation) -> Translated
     return f"{op.name[1:]}_with_indices", given, {}
 
 
-@translation("_adaptive_max_pool2d", "_adaptive_max_pool3d")
-def _(op, input: Tensor, sizes) -> Translated:
-    return op.name[1:], (input, list(sizes)), {}
-
-
-@translation("_adaptive_avg_pool2d_planes", "_adaptive_avg_pool3d_planes")
-def _(op, input: Tensor, small, large) -> Translated:
-    return op.name.removesuffix("_planes"), (input, list(small)), {}
-
-
 @translation("_nll_loss")
 def _(op, input: Tensor, target, weight, ignore_index, reduction, kept) -> Translated:
     if input.dim() in (1, 2):
@@ -431,13 +353,3 @@ def _(op, input: Tensor, target, weight, ignore_index, reduction, kept) -> Trans
     if input.dim() == 4:
         return "nll_loss2d_forward", (input, target, weight, REDUCTIONS[reduction], ignore_index), {}, 0
     return None, (), {}
-
-
-@translation("argsort")
-def _(op, input: Tensor, dim=-1, descending=False, stable=False) -> Translated:
-    return "sort", (input,), {"stable": stable, "dim": dim, "descending": descending}, 1
-
-
-@translation("_flip")
-def _(op, input: Tensor, dims) -> Translated:
-    return "flip", (input, list(dims)), {}

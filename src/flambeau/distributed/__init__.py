@@ -18,12 +18,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from flambeau.doors import door
 from flambeau.ops import LIBRARIES
 
-_HOMES = {name: home for home, names in {
+SHOWN = {
     "backends": """Backend BackendConfig get_default_backend_for_device is_backend_available is_gloo_available is_mpi_available
         is_nccl_available is_ucc_available is_xccl_available""",
-    "c10d_logger": "_exception_logger _time_logger",
+    "c10d_logger": "_exception_logger _time_logger log",
     "collectives.all_gather": "_all_gather_base all_gather all_gather_coalesced all_gather_into_tensor all_gather_single",
     "collectives.all_reduce": "all_reduce all_reduce_coalesced",
     "collectives.all_to_all": "all_to_all all_to_all_single",
@@ -40,14 +41,15 @@ _HOMES = {name: home for home, names in {
     "collectives.registry": "_get_process_group_name get_backend get_backend_config get_pg_count",
     "collectives.scatter": "scatter",
     "collectives.subgroups": "new_group new_subgroups new_subgroups_by_enumeration shrink_group split_group",
-    "collectives.world": "GroupMember GroupName _rank_not_in_group group is_initialized",
+    "collectives.world": "GroupMember GroupName RankType _rank_not_in_group group is_initialized",
     "constants": "default_pg_nccl_timeout default_pg_timeout",
     "data_parallel": """BuiltinCommHookType GradBucket Logger Reducer _DEFAULT_FIRST_BUCKET_BYTES _broadcast_coalesced
         _compute_bucket_assignment_by_size _register_builtin_comm_hook _register_comm_hook _verify_params_across_processes""",
     "debug_level": "DebugLevel get_debug_level set_debug_level set_debug_level_from_env",
     "device_mesh": "DeviceMesh init_device_mesh",
     "errors": "DistBackendError DistError DistNetworkError DistStoreError QueueEmptyError",
-    "groups": "ProcessGroup Work",
+    "groups.process_group": "ProcessGroup",
+    "groups.work": "Work _Work",
     "objects": """all_gather_object broadcast_object_list gather_object recv_object_list scatter_object_list send_object_list""",
     "options": """AllToAllOptions AllgatherOptions AllreduceCoalescedOptions AllreduceOptions BarrierOptions BroadcastOptions GatherOptions
         ReduceOptions ReduceScatterOptions ScatterOptions""",
@@ -59,18 +61,11 @@ _HOMES = {name: home for home, names in {
     "rank_breakpoint": "breakpoint",
     "stores": "FileStore HashStore PrefixStore Store TCPStore",
     "collectives.whereabouts": "report",
-}.items() for name in names.split()}  # fmt: skip
-_OTHER_NAMES = {"_Work": "Work", "RankType": None, "log": None}
-# Those who write `torch.distributed.X` after `import torch` find X without importing it.
-_SUBMODULES = frozenset("""
-    _composable _functional_collectives _mesh_layout _shard _state_dict_utils _symmetric_memory _tensor algorithms argparse_util autograd
-    c10d_logger checkpoint collective_utils constants device_mesh distributed_c10d elastic fsdp launch launcher nn optim pipelining reduce_op remote_device rpc run
-    tensor utils
-""".split())  # fmt: skip
-
+}  # fmt: skip
+__getattr__, __dir__, __all__ = door(__name__, SHOWN)
 __all__ = sorted(
-    {name for name in _HOMES if not name.startswith("_")} - {"default_pg_nccl_timeout", "ProcessGroupMPI", "ProcessGroupNCCL", "report"}
-    | {"is_available", "is_torchelastic_launched", "reduce_op"}
+    {*__all__, "is_available", "is_torchelastic_launched", "reduce_op"}
+    - {"ProcessGroupMPI", "ProcessGroupNCCL", "RankType", "default_pg_nccl_timeout", "log", "report"}
 )
 
 
@@ -84,38 +79,8 @@ def is_torchelastic_launched() -> bool:
     return os.environ.get("TORCHELASTIC_RUN_ID") is not None
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        found = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    elif name in _SUBMODULES:
-        return import_module(f"{__name__}.{name}")
-    elif name in _OTHER_NAMES:
-        found = _other(name)
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name not in _Door.FUNCTIONS:
-        globals()[name] = found
-    return found
-
-
-def _other(name: str) -> Any:
-    if name == "log":
-        import logging
-
-        return logging.getLogger(__name__)
-    if name == "RankType":
-        return int
-    return __getattr__(_OTHER_NAMES[name])
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_SUBMODULES, *_OTHER_NAMES})
-
-
 class _Door(ModuleType):
     """This module. Importing `torch.distributed.rendezvous` would put the module in the place of the function of that name, as imports do."""
-
-    FUNCTIONS = ("rendezvous",)
 
     @property
     def rendezvous(self) -> Any:

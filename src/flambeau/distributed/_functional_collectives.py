@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau import distributed as dist
 from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.compiler import is_dynamo_compiling as is_torchdynamo_compiling  # noqa: F401 - libraries ask it here
@@ -115,7 +116,6 @@ def wait_tensor(tensor: Tensor) -> Tensor:
 
 def _resolve_group(group: Any, tag: str = "") -> Any:
     """The process group that is meant."""
-    from flambeau import distributed as dist
     from flambeau.distributed.collectives.registry import _resolve_process_group
     from flambeau.distributed.collectives.world import _world
 
@@ -196,8 +196,6 @@ def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor
 
 
 def _all_reduced(x: Tensor, op: Any, pg: Any) -> tuple[Tensor, Any]:
-    from flambeau import distributed as dist
-
     own = x.detach().clone().contiguous()
     return own, dist.all_reduce(own, op=op, group=pg, async_op=True)
 
@@ -213,14 +211,10 @@ def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
     pg = _resolve_group(group, tag)
 
     def run(x: Tensor) -> tuple[Tensor, Any]:
-        from flambeau import distributed as dist
-
         own = x.detach().clone().contiguous()
         return own, dist.broadcast(own, src, group=pg, async_op=True)
 
     def back(grad: Tensor) -> Tensor:
-        from flambeau import distributed as dist
-
         total = _all_reduced_now(grad, _op("sum"), pg)
         return total if dist.get_rank() == src else zeros_like(total)
 
@@ -237,8 +231,6 @@ def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") 
 
 
 def _gathered(x: Tensor, dim: int, pg: Any) -> tuple[Tensor, Any]:
-    from flambeau import distributed as dist
-
     own = x.detach().contiguous()
     if not own.dim():
         own = own.reshape(1)
@@ -270,8 +262,6 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
 
 
 def _scattered(x: Tensor, op: Any, dim: int, pg: Any) -> tuple[Tensor, Any]:
-    from flambeau import distributed as dist
-
     own = x.detach()
     if dim:
         own = OPS["cat"](list(own.chunk(pg.size(), dim)))
@@ -304,8 +294,6 @@ def all_to_all_single(
 
 
 def _exchanged(x: Tensor, to: list[int] | None, given: list[int] | None, pg: Any) -> tuple[Tensor, Any]:
-    from flambeau import distributed as dist
-
     own = x.detach().contiguous()
     rows = own.shape[0] if to is None else sum(to)
     found = empty((rows, *own.shape[1:]), dtype=own.dtype, device=own.device)
@@ -385,8 +373,6 @@ def all_to_all_inplace(
 
 
 def _or_world(group: Any) -> Any:
-    from flambeau import distributed as dist
-
     return dist.group.WORLD if group is None else group
 
 

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+log = logging.getLogger("flambeau.distributed")
 _c10d_logger = logging.getLogger("c10d")
 _c10d_logger.addHandler(logging.NullHandler())
 

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flambeau import distributed as dist
 from flambeau.distributed._mesh_layout import Layout
 from flambeau.dtypes import int32
 from flambeau.tensor import Tensor
@@ -129,9 +130,6 @@ class DeviceMesh:
             raise RuntimeError(f"rank {self._rank} is not in {self!r}, whose ranks are {sorted(self._ranks)}")
         return coordinate[self._dim(mesh_dim)]
 
-    def _is_current_rank_part_of_mesh(self) -> bool:
-        return self._rank in self._ranks
-
     def _places(self) -> list[int]:
         place = self._ranks.index(self._rank) if self._rank in self._ranks else 0
         return self._layout.places(self._layout.start(place))
@@ -175,8 +173,6 @@ class DeviceMesh:
 
     def _join(self, overrides: Sequence[Override]) -> None:
         """Make the groups of all dimensions. All processes of the default group come here, those outside of the mesh, too."""
-        from flambeau import distributed as dist
-
         if not dist.is_initialized():
             dist.init_process_group()
         world = dist.get_world_size()
@@ -191,8 +187,6 @@ class DeviceMesh:
 
     def _group_along(self, layout: Layout, name: str, override: Override) -> Any:
         """The group of this process among those of a layout with one dimension; None if it is in none of them."""
-        from flambeau import distributed as dist
-
         backend, options = override
         everybody = layout.numel == dist.get_world_size() and [self._ranks[p] for p in layout.places()] == list(range(layout.numel))
         if everybody and backend is None and options is None:
@@ -297,30 +291,11 @@ class DeviceMesh:
     def _get_root_mesh(self) -> DeviceMesh:
         return self if self._root_mesh is None else self._root_mesh
 
-    def _get_root_mesh_dim(self) -> int | None:
-        """Which dimension of the root a mesh with one dimension is."""
-        root = self._get_root_mesh()
-        found = [i for i in range(root.ndim) if root._layout.dims[i] == self._layout.dims[0]]
-        return found[0] if self.ndim == 1 and root is not self and found else None
-
-    def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
-        """All meshes along one dimension, this process's own among them."""
-        at = self._get_mesh_dim_by_name(mesh_dim_name)
-        layout, found = self._layout[[at]], []
-        for start in layout.starts(len(self._ranks)):
-            ranks = [self._ranks[place] for place in layout.places(start)]
-            made = DeviceMesh(self._device_type, ranks, mesh_dim_names=(mesh_dim_name,), _init_backend=False, _rank=self._rank)
-            made._groups = [self._groups[at] if self._rank in ranks and self._groups else None]
-            found.append(made)
-        return found
-
     @staticmethod
     def from_group(
         group: ProcessGroup | list[ProcessGroup], device_type: str, mesh: Any = None, *, mesh_dim_names: tuple[str, ...] | None = None
     ) -> DeviceMesh:
         """The mesh whose dimensions have these groups, which exist already. `mesh` says which ranks they are where there are several."""
-        from flambeau import distributed as dist
-
         groups = list(group) if isinstance(group, (list, tuple)) else [group]
         if not groups:
             raise ValueError("Expected at least one ProcessGroup to be specified, found an empty list")
@@ -398,8 +373,6 @@ def _rebuilt_mesh(device_type: str, ranks: list[int], dims: Any, names: tuple[st
 
 
 def _default_rank() -> int:
-    from flambeau import distributed as dist
-
     return dist.get_rank() if dist.is_initialized() else 0
 
 

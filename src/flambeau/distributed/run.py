@@ -19,7 +19,7 @@ from typing import Any
 
 from flambeau.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException, Std
 from flambeau.distributed.elastic.multiprocessing.errors import ChildFailedError, record
-from flambeau.distributed.elastic.rendezvous.errors import RendezvousError
+from flambeau.distributed.elastic.rendezvous.api import RendezvousError
 from flambeau.distributed.elastic.rendezvous.utils import _parse_rendezvous_config
 from flambeau.distributed.elastic.utils.api import macros
 from flambeau.distributed.launcher.api import LaunchConfig, elastic_launch

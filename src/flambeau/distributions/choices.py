@@ -44,9 +44,7 @@ class Categorical(Distribution):
         for name in WEIGHTS.keys() & self.__dict__.keys():
             setattr(new, name, getattr(self, name).expand(whole))
         new._param = self._param.expand(whole)
-        Distribution.__init__(new, whole[:-1], validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, whole[:-1])
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self):
@@ -67,9 +65,7 @@ class Categorical(Distribution):
         """The shape of the parameter."""
         return self._param.shape
 
-    @property
-    def mode(self):
-        return self.probs.argmax(-1)
+    mode = property(lambda self: self.probs.argmax(-1))
 
     @property
     def mean(self):
@@ -113,9 +109,7 @@ class _OfCategories(Distribution):
         new = self._get_checked_instance(made_by, _instance)
         new._categorical = self._categorical.expand(batch_shape)
         self._expand_more(new)
-        Distribution.__init__(new, new._categorical.batch_shape, self._event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, new._categorical.batch_shape)
 
     def _expand_more(self, new) -> None:
         """Whatever else it keeps."""
@@ -138,17 +132,9 @@ class OneHotCategorical(_OfCategories):
     def _vectors(self, categories: Tensor) -> Tensor:
         return op("nn.functional.one_hot", categories, self._categorical._num_events).to(self._param)
 
-    @property
-    def mode(self):
-        return self._vectors(self._categorical.mode)
-
-    @property
-    def mean(self):
-        return self.probs
-
-    @property
-    def variance(self):
-        return self.probs * (1 - self.probs)
+    mode = property(lambda self: self._vectors(self._categorical.mode))
+    mean = property(lambda self: self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         return self._vectors(self._categorical.sample(sample_shape))
@@ -196,13 +182,8 @@ class Multinomial(_OfCategories):
     def support(self):
         return constraints.multinomial(self.total_count)
 
-    @property
-    def mean(self):
-        return self.probs * self.total_count
-
-    @property
-    def variance(self):
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         drawn = self._categorical.sample(Size((self.total_count,)) + Size(sample_shape))

@@ -39,13 +39,8 @@ class _Dependent(Constraint):
     def __init__(self, *, is_discrete: Any = NotImplemented, event_dim: Any = NotImplemented):
         self._is_discrete, self._event_dim = is_discrete, event_dim
 
-    @property
-    def is_discrete(self):  # type: ignore[override]
-        return self._known(self._is_discrete, "is_discrete")
-
-    @property
-    def event_dim(self):  # type: ignore[override]
-        return self._known(self._event_dim, "event_dim")
+    is_discrete = property(lambda self: self._known(self._is_discrete, "is_discrete"))  # type: ignore[override]
+    event_dim = property(lambda self: self._known(self._event_dim, "event_dim"))  # type: ignore[override]
 
     @staticmethod
     def _known(value, name: str):
@@ -83,9 +78,7 @@ class _IndependentConstraint(Constraint):
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int):
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
 
-    @property
-    def is_discrete(self):  # type: ignore[override]
-        return self.base_constraint.is_discrete
+    is_discrete = property(lambda self: self.base_constraint.is_discrete)  # type: ignore[override]
 
     @property
     def event_dim(self):  # type: ignore[override]
@@ -108,13 +101,8 @@ class MixtureSameFamilyConstraint(Constraint):
     def __init__(self, base_constraint: Constraint):
         self.base_constraint = base_constraint
 
-    @property
-    def is_discrete(self):  # type: ignore[override]
-        return self.base_constraint.is_discrete
-
-    @property
-    def event_dim(self):  # type: ignore[override]
-        return self.base_constraint.event_dim
+    is_discrete = property(lambda self: self.base_constraint.is_discrete)  # type: ignore[override]
+    event_dim = property(lambda self: self.base_constraint.event_dim)  # type: ignore[override]
 
     def check(self, value):
         n = self.event_dim
@@ -290,13 +278,8 @@ class _Parts(Constraint):
     def __init__(self, cseq, dim: int = 0):
         self.cseq, self.dim = list(cseq), dim
 
-    @property
-    def is_discrete(self):  # type: ignore[override]
-        return any(c.is_discrete for c in self.cseq)
-
-    @property
-    def event_dim(self):  # type: ignore[override]
-        return max(c.event_dim for c in self.cseq)
+    is_discrete = property(lambda self: any(c.is_discrete for c in self.cseq))  # type: ignore[override]
+    event_dim = property(lambda self: max(c.event_dim for c in self.cseq))  # type: ignore[override]
 
 
 class _Cat(_Parts):

@@ -58,17 +58,9 @@ class Bernoulli(_Odds, ExponentialFamily):
     def __init__(self, probs=None, logits=None, validate_args=None):
         self._take_odds(probs, logits, validate_args)
 
-    @property
-    def mean(self):
-        return self.probs
-
-    @property
-    def mode(self):
-        return (self.probs >= 0.5).to(self.probs).masked_fill(self.probs == 0.5, math.nan)
-
-    @property
-    def variance(self):
-        return self.probs * (1 - self.probs)
+    mean = property(lambda self: self.probs)
+    mode = property(lambda self: (self.probs >= 0.5).to(self.probs).masked_fill(self.probs == 0.5, math.nan))
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         with modes.no_grad():
@@ -86,9 +78,7 @@ class Bernoulli(_Odds, ExponentialFamily):
         values = factories.tensor([0.0, 1.0], dtype=self._param.dtype, device=self._param.device)
         return self._enumerated(values, expand)
 
-    @property
-    def _natural_params(self):
-        return (self.logits,)
+    _natural_params = property(lambda self: (self.logits,))
 
     def _log_normalizer(self, x):
         return x.exp().log1p()
@@ -141,9 +131,7 @@ class ContinuousBernoulli(_Odds, ExponentialFamily):
         x = self.probs - 0.5
         return op("where", self._outside(), found, 0.5 + (1.0 / 3.0 + 16.0 / 45.0 * x.pow(2)) * x)
 
-    @property
-    def stddev(self):
-        return self.variance.sqrt()
+    stddev = property(lambda self: self.variance.sqrt())
 
     @property
     def variance(self):
@@ -180,9 +168,7 @@ class ContinuousBernoulli(_Odds, ExponentialFamily):
         log0, log1 = (-self.probs).log1p(), self.probs.log()
         return self.mean * (log0 - log1) - self._cont_bern_log_norm() - log0
 
-    @property
-    def _natural_params(self):
-        return (self.logits,)
+    _natural_params = property(lambda self: (self.logits,))
 
     def _log_normalizer(self, x):
         """The log normalizer at log odds x."""
@@ -217,17 +203,9 @@ class Binomial(_Trials):
     def support(self):
         return constraints.integer_interval(0, self.total_count)
 
-    @property
-    def mean(self):
-        return self.total_count * self.probs
-
-    @property
-    def mode(self):
-        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
-
-    @property
-    def variance(self):
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = property(lambda self: self.total_count * self.probs)
+    mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count))
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         shape = self._extended_shape(sample_shape)
@@ -266,17 +244,9 @@ class NegativeBinomial(_Trials):
     def __init__(self, total_count, probs=None, logits=None, validate_args=None):
         self._take_trials(total_count, probs, logits, validate_args)
 
-    @property
-    def mean(self):
-        return self.total_count * self.logits.exp()
-
-    @property
-    def mode(self):
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
-
-    @property
-    def variance(self):
-        return self.mean / (-self.logits).sigmoid()
+    mean = property(lambda self: self.total_count * self.logits.exp())
+    mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0))
+    variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     @lazy_property
     def _gamma(self):
@@ -309,17 +279,9 @@ class Geometric(_Odds):
                 f"among {tuple(self.probs.shape)}:\n{self.probs}"
             )
 
-    @property
-    def mean(self):
-        return 1.0 / self.probs - 1.0
-
-    @property
-    def mode(self):
-        return factories.zeros_like(self.probs)
-
-    @property
-    def variance(self):
-        return (1.0 / self.probs - 1.0) / self.probs
+    mean = property(lambda self: 1.0 / self.probs - 1.0)
+    mode = property(lambda self: factories.zeros_like(self.probs))
+    variance = property(lambda self: (1.0 / self.probs - 1.0) / self.probs)
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         shape, tiny = self._extended_shape(sample_shape), dtypes.finfo(self.probs.dtype).tiny
@@ -346,17 +308,9 @@ class Poisson(Family, ExponentialFamily):
     def __init__(self, rate, validate_args=None):
         self._take(validate_args, rate=rate)
 
-    @property
-    def mean(self):
-        return self.rate
-
-    @property
-    def mode(self):
-        return self.rate.floor()
-
-    @property
-    def variance(self):
-        return self.rate
+    mean = property(lambda self: self.rate)
+    mode = property(lambda self: self.rate.floor())
+    variance = property(lambda self: self.rate)
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         with modes.no_grad():
@@ -367,9 +321,7 @@ class Poisson(Family, ExponentialFamily):
         rate, value = broadcast_all(self.rate, value)
         return op("xlogy", value, rate) - rate - (value + 1).lgamma()
 
-    @property
-    def _natural_params(self):
-        return (self.rate.log(),)
+    _natural_params = property(lambda self: (self.rate.log(),))
 
     def _log_normalizer(self, x):
         return x.exp()

@@ -68,9 +68,7 @@ class TransformedDistribution(Distribution):
         base_shape = ComposeTransform(self.transforms).inverse_shape(shape + self.event_shape)
         new.base_dist = self.base_dist.expand(base_shape[: len(base_shape) - len(self.base_dist.event_shape)])
         new.transforms = self.transforms
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
     def _expanded(self, cls, batch_shape, _instance, *names):
         """`expand` of a subclass with parameters of these names."""
@@ -87,9 +85,7 @@ class TransformedDistribution(Distribution):
         extra = len(self.event_shape) - found.event_dim
         return constraints.independent(found, extra) if extra > 0 else found
 
-    @property
-    def has_rsample(self):  # type: ignore[override]
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)  # type: ignore[override]
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         with modes.no_grad():
@@ -152,13 +148,8 @@ class LogNormal(TransformedDistribution):
     loc = property(lambda self: self.base_dist.loc)
     scale = property(lambda self: self.base_dist.scale)
 
-    @property
-    def mean(self):
-        return (self.loc + self.scale.pow(2) / 2).exp()
-
-    @property
-    def mode(self):
-        return (self.loc - self.scale.square()).exp()
+    mean = property(lambda self: (self.loc + self.scale.pow(2) / 2).exp())
+    mode = property(lambda self: (self.loc - self.scale.square()).exp())
 
     @property
     def variance(self):
@@ -178,9 +169,7 @@ class _Half(TransformedDistribution):
 
     scale = property(lambda self: self.base_dist.scale)
 
-    @property
-    def mode(self):
-        return factories.zeros_like(self.scale)
+    mode = property(lambda self: factories.zeros_like(self.scale))
 
     def log_prob(self, value):
         self._checked(value)
@@ -207,13 +196,8 @@ class HalfNormal(_Half):
     def expand(self, batch_shape, _instance=None):
         return self._expanded(HalfNormal, batch_shape, _instance)
 
-    @property
-    def mean(self):
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def variance(self):
-        return self.scale.pow(2) * (1 - 2 / math.pi)
+    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = property(lambda self: self.scale.pow(2) * (1 - 2 / math.pi))
 
 
 class HalfCauchy(_Half):
@@ -229,9 +213,7 @@ class HalfCauchy(_Half):
     def mean(self):
         return factories.full(self._extended_shape(), math.inf, dtype=self.scale.dtype, device=self.scale.device)
 
-    @property
-    def variance(self):
-        return self.base_dist.variance
+    variance = property(lambda self: self.base_dist.variance)
 
     def log_prob(self, value):
         self._checked(value)
@@ -261,21 +243,10 @@ class Gumbel(TransformedDistribution):
     def expand(self, batch_shape, _instance=None):
         return self._expanded(Gumbel, batch_shape, _instance, "loc", "scale")
 
-    @property
-    def mean(self):
-        return self.loc + self.scale * euler_constant
-
-    @property
-    def mode(self):
-        return self.loc
-
-    @property
-    def stddev(self):
-        return math.pi / math.sqrt(6) * self.scale
-
-    @property
-    def variance(self):
-        return self.stddev.pow(2)
+    mean = property(lambda self: self.loc + self.scale * euler_constant)
+    mode = property(lambda self: self.loc)
+    stddev = property(lambda self: math.pi / math.sqrt(6) * self.scale)
+    variance = property(lambda self: self.stddev.pow(2))
 
     def log_prob(self, value):
         self._checked(value)
@@ -312,9 +283,7 @@ class Kumaraswamy(TransformedDistribution):
         other = 1 + n / a
         return (other.lgamma() + b.lgamma() - (other + b).lgamma()).exp() * b
 
-    @property
-    def mean(self):
-        return self._moment(1)
+    mean = property(lambda self: self._moment(1))
 
     @property
     def mode(self):
@@ -354,9 +323,7 @@ class Pareto(TransformedDistribution):
         a = self.alpha.clamp(min=1)  # infinite below
         return a * self.scale / (a - 1)
 
-    @property
-    def mode(self):
-        return self.scale
+    mode = property(lambda self: self.scale)
 
     @property
     def variance(self):
@@ -383,9 +350,7 @@ class Weibull(TransformedDistribution):
     def expand(self, batch_shape, _instance=None):
         return self._expanded(Weibull, batch_shape, _instance, "scale", "concentration", "concentration_reciprocal")
 
-    @property
-    def mean(self):
-        return self.scale * (1 + self.concentration_reciprocal).lgamma().exp()
+    mean = property(lambda self: self.scale * (1 + self.concentration_reciprocal).lgamma().exp())
 
     @property
     def mode(self):
@@ -422,9 +387,7 @@ class InverseGamma(TransformedDistribution):
     def mean(self):
         return op("where", self.concentration > 1, self.rate / (self.concentration - 1), math.inf)
 
-    @property
-    def mode(self):
-        return self.rate / (self.concentration + 1)
+    mode = property(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self):
@@ -521,9 +484,7 @@ class ExpRelaxedCategorical(Distribution):
         new = self._get_checked_instance(ExpRelaxedCategorical, _instance)
         shape = Size(batch_shape)
         new.temperature, new._categorical = self.temperature, self._categorical.expand(shape)
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
     param_shape = property(lambda self: self._categorical.param_shape)
     logits = property(lambda self: self._categorical.logits)

@@ -6,7 +6,6 @@ one of them is (a number, a vector, a matrix). `log_prob` gives one number per e
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from flambeau import modes
 from flambeau.distributions import constraints
 from flambeau.distributions.utils import broadcast_all, lazy_property
 from flambeau.tensor import Size, Tensor
-from flambeau.tensor.making import factories
 
 __all__ = ["Distribution", "ExponentialFamily", "Family"]
 
@@ -198,6 +196,12 @@ class Distribution:
             )
         return self.__new__(type(self)) if _instance is None else _instance
 
+    def _as_expanded(self, new, batch_shape):
+        """`new`, which `expand` has given its parameters, with the shapes of an expanded distribution."""
+        Distribution.__init__(new, batch_shape, self._event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
     def __repr__(self) -> str:
         limits = {} if type(self).arg_constraints is Distribution.arg_constraints else self.arg_constraints
         names = [name for name in limits if name in self.__dict__]
@@ -259,19 +263,7 @@ class Family(Distribution):
             if name in self.__dict__:
                 setattr(new, name, getattr(self, name).expand(shape))
         self._expand_more(new, shape)
-        Distribution.__init__(new, shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
     def _expand_more(self, new, shape: Size) -> None:
         """Whatever else a family keeps."""
-
-
-def mask_to_nan(value: Tensor, valid: Tensor) -> Tensor:
-    """NaN where a moment does not exist."""
-    return value.masked_fill(~valid, math.nan)
-
-
-def constant_like(value: Tensor, number: float) -> Tensor:
-    """A tensor of one number."""
-    return factories.full_like(value, number)

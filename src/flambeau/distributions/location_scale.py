@@ -28,19 +28,10 @@ class Normal(Family, ExponentialFamily):
     def __init__(self, loc, scale, validate_args=None):
         self._take(validate_args, loc=loc, scale=scale)
 
-    @property
-    def mean(self):
-        return self.loc
-
+    mean = property(lambda self: self.loc)
     mode = mean
-
-    @property
-    def stddev(self):
-        return self.scale
-
-    @property
-    def variance(self):
-        return self.stddev.pow(2)
+    stddev = property(lambda self: self.scale)
+    variance = property(lambda self: self.stddev.pow(2))
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         shape = self._extended_shape(sample_shape)
@@ -84,19 +75,10 @@ class Laplace(Family):
     def __init__(self, loc, scale, validate_args=None):
         self._take(validate_args, loc=loc, scale=scale)
 
-    @property
-    def mean(self):
-        return self.loc
-
+    mean = property(lambda self: self.loc)
     mode = mean
-
-    @property
-    def variance(self):
-        return 2 * self.scale.pow(2)
-
-    @property
-    def stddev(self):
-        return 2**0.5 * self.scale
+    variance = property(lambda self: 2 * self.scale.pow(2))
+    stddev = property(lambda self: 2**0.5 * self.scale)
 
     def rsample(self, sample_shape=Size()):  # noqa: B008
         eps = dtypes.finfo(self.loc.dtype).eps
@@ -133,9 +115,7 @@ class Cauchy(Family):
     def mean(self):
         return factories.full(self._extended_shape(), math.nan, dtype=self.loc.dtype, device=self.loc.device)
 
-    @property
-    def mode(self):
-        return self.loc
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self):
@@ -176,13 +156,8 @@ class StudentT(Family):
     def _expand_more(self, new, shape):
         new._chi2 = self._chi2.expand(shape)
 
-    @property
-    def mean(self):
-        return self.loc.clone().masked_fill(self.df <= 1, math.nan)
-
-    @property
-    def mode(self):
-        return self.loc
+    mean = property(lambda self: self.loc.clone().masked_fill(self.df <= 1, math.nan))
+    mode = property(lambda self: self.loc)
 
     @property
     def variance(self):
@@ -224,21 +199,10 @@ class Uniform(Family):
     def support(self):
         return constraints.interval(self.low, self.high)
 
-    @property
-    def mean(self):
-        return (self.high + self.low) / 2
-
-    @property
-    def mode(self):
-        return math.nan * self.high
-
-    @property
-    def stddev(self):
-        return (self.high - self.low) / 12**0.5
-
-    @property
-    def variance(self):
-        return (self.high - self.low).pow(2) / 12
+    mean = property(lambda self: (self.high + self.low) / 2)
+    mode = property(lambda self: math.nan * self.high)
+    stddev = property(lambda self: (self.high - self.low) / 12**0.5)
+    variance = property(lambda self: (self.high - self.low).pow(2) / 12)
 
     def rsample(self, sample_shape=Size()):  # noqa: B008
         return self.low + uniform(self._extended_shape(sample_shape), self.low) * (self.high - self.low)
@@ -290,9 +254,7 @@ class GeneralizedPareto(Family):
         c = self.concentration
         return (self.scale.pow(2) / ((1 - c).pow(2) * (1 - 2 * c))).masked_fill(c >= 0.5, math.nan)
 
-    @property
-    def mode(self):
-        return self.loc
+    mode = property(lambda self: self.loc)
 
     def rsample(self, sample_shape=Size()):  # noqa: B008
         return self.icdf(uniform(self._extended_shape(sample_shape), self.loc))
@@ -335,10 +297,7 @@ class VonMises(Family):
     def __init__(self, loc, concentration, validate_args=None):
         self._take(validate_args, loc=loc, concentration=concentration)
 
-    @property
-    def mean(self):
-        return self.loc
-
+    mean = property(lambda self: self.loc)
     mode = mean
 
     @property

@@ -26,21 +26,10 @@ class Exponential(Family, ExponentialFamily):
     def __init__(self, rate, validate_args=None):
         self._take(validate_args, rate=rate)
 
-    @property
-    def mean(self):
-        return self.rate.reciprocal()
-
-    @property
-    def mode(self):
-        return factories.zeros_like(self.rate)
-
-    @property
-    def stddev(self):
-        return self.rate.reciprocal()
-
-    @property
-    def variance(self):
-        return self.rate.pow(-2)
+    mean = property(lambda self: self.rate.reciprocal())
+    mode = property(lambda self: factories.zeros_like(self.rate))
+    stddev = property(lambda self: self.rate.reciprocal())
+    variance = property(lambda self: self.rate.pow(-2))
 
     def rsample(self, sample_shape=Size()):  # noqa: B008
         shape = self._extended_shape(sample_shape)
@@ -60,9 +49,7 @@ class Exponential(Family, ExponentialFamily):
     def entropy(self):
         return 1 - self.rate.log()
 
-    @property
-    def _natural_params(self):
-        return (-self.rate,)
+    _natural_params = property(lambda self: (-self.rate,))
 
     def _log_normalizer(self, x):
         return -(-x).log()
@@ -79,17 +66,9 @@ class Gamma(Family, ExponentialFamily):
     def __init__(self, concentration, rate, validate_args=None):
         self._take(validate_args, concentration=concentration, rate=rate)
 
-    @property
-    def mean(self):
-        return self.concentration / self.rate
-
-    @property
-    def mode(self):
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self):
-        return self.concentration / self.rate.pow(2)
+    mean = property(lambda self: self.concentration / self.rate)
+    mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance = property(lambda self: self.concentration / self.rate.pow(2))
 
     def rsample(self, sample_shape=Size()):  # noqa: B008
         shape = self._extended_shape(sample_shape)
@@ -111,9 +90,7 @@ class Gamma(Family, ExponentialFamily):
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
-    @property
-    def _natural_params(self):
-        return self.concentration - 1, -self.rate
+    _natural_params = property(lambda self: (self.concentration - 1, -self.rate))
 
     def _log_normalizer(self, x, y):
         return (x + 1).lgamma() + (x + 1) * (-y.reciprocal()).log()
@@ -136,9 +113,7 @@ class Chi2(Gamma):
         new = self._get_checked_instance(Chi2, _instance)
         shape = Size(batch_shape)
         new.concentration, new.rate = self.concentration.expand(shape), self.rate.expand(shape)
-        super(Family, new).__init__(shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
 
 class FisherSnedecor(Family):
@@ -202,13 +177,9 @@ class Dirichlet(Family, ExponentialFamily):
         new = self._get_checked_instance(Dirichlet, _instance)
         shape = Size(batch_shape)
         new.concentration = self.concentration.expand(shape + self.event_shape)
-        super(Family, new).__init__(shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
-    @property
-    def mean(self):
-        return self.concentration / self.concentration.sum(-1, True)
+    mean = property(lambda self: self.concentration / self.concentration.sum(-1, True))
 
     @property
     def mode(self):
@@ -237,9 +208,7 @@ class Dirichlet(Family, ExponentialFamily):
         total = a.sum(-1)
         return a.lgamma().sum(-1) - total.lgamma() - (k - total) * total.digamma() - ((a - 1.0) * a.digamma()).sum(-1)
 
-    @property
-    def _natural_params(self):
-        return (self.concentration,)
+    _natural_params = property(lambda self: (self.concentration,))
 
     def _log_normalizer(self, x):
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()
@@ -264,9 +233,7 @@ class Beta(Family, ExponentialFamily):
         new = self._get_checked_instance(Beta, _instance)
         shape = Size(batch_shape)
         new._dirichlet = self._dirichlet.expand(shape)
-        super(Family, new).__init__(shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
     @property
     def concentration1(self):
@@ -278,13 +245,8 @@ class Beta(Family, ExponentialFamily):
         """The weight of 0."""
         return self._dirichlet.concentration[..., 1]
 
-    @property
-    def mean(self):
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
-    def mode(self):
-        return self._dirichlet.mode[..., 0]
+    mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
+    mode = property(lambda self: self._dirichlet.mode[..., 0])
 
     @property
     def variance(self):
@@ -301,9 +263,7 @@ class Beta(Family, ExponentialFamily):
     def entropy(self):
         return self._dirichlet.entropy()
 
-    @property
-    def _natural_params(self):
-        return self.concentration1, self.concentration0
+    _natural_params = property(lambda self: (self.concentration1, self.concentration0))
 
     def _log_normalizer(self, x, y):
         return x.lgamma() + y.lgamma() - (x + y).lgamma()

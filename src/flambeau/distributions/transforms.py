@@ -185,9 +185,7 @@ class ComposeTransform(Transform):
     def codomain(self):  # type: ignore[override]
         return _widened(self.parts, "codomain") if self.parts else constraints.real
 
-    @property
-    def bijective(self):  # type: ignore[override]
-        return all(p.bijective for p in self.parts)
+    bijective = property(lambda self: all(p.bijective for p in self.parts))  # type: ignore[override]
 
     @property
     def sign(self):
@@ -383,9 +381,7 @@ class PowerTransform(Transform):
     def with_cache(self, cache_size=1):
         return self if self._cache_size == cache_size else PowerTransform(self.exponent, cache_size=cache_size)
 
-    @property
-    def sign(self):
-        return self.exponent.sign()
+    sign = property(lambda self: self.exponent.sign())
 
     def __eq__(self, other):
         return isinstance(other, PowerTransform) and bool(self.exponent.eq(other.exponent).all())
@@ -492,9 +488,7 @@ class AffineTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
-    @property
-    def event_dim(self):
-        return self._event_dim
+    event_dim = property(lambda self: self._event_dim)
 
     @property
     def domain(self):  # type: ignore[override]
@@ -681,9 +675,7 @@ class _PartwiseTransform(Transform):
     transforms: list[Transform]
     dim: int
 
-    @property
-    def bijective(self):  # type: ignore[override]
-        return all(t.bijective for t in self.transforms)
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))  # type: ignore[override]
 
     domain = property(lambda self: self._limits([t.domain for t in self.transforms]))  # type: ignore[assignment]
     codomain = property(lambda self: self._limits([t.codomain for t in self.transforms]))  # type: ignore[assignment]
@@ -713,9 +705,7 @@ class CatTransform(_PartwiseTransform):
         self.lengths = [1] * len(self.transforms) if lengths is None else list(lengths)
         self.dim = dim
 
-    @property
-    def event_dim(self):
-        return max(t.event_dim for t in self.transforms)
+    event_dim = property(lambda self: max(t.event_dim for t in self.transforms))
 
     @property
     def length(self) -> int:

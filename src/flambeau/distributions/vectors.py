@@ -121,14 +121,9 @@ class MultivariateNormal(_WithCovariance):
         for name in MATRICES:
             if name in self.__dict__:
                 setattr(new, name, getattr(self, name).expand(shape + self.event_shape + self.event_shape))
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
-    @property
-    def mean(self):
-        return self.loc
-
+    mean = property(lambda self: self.loc)
     mode = mean
 
     @property
@@ -200,14 +195,9 @@ class LowRankMultivariateNormal(Distribution):
         new.cov_factor = self.cov_factor.expand(whole + self.cov_factor.shape[-1:])
         for name in ("_unbroadcasted_cov_factor", "_unbroadcasted_cov_diag", "_capacitance_tril"):
             setattr(new, name, getattr(self, name))
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
-    @property
-    def mean(self):
-        return self.loc
-
+    mean = property(lambda self: self.loc)
     mode = mean
 
     @lazy_property
@@ -312,13 +302,9 @@ class Wishart(_WithCovariance, ExponentialFamily):
             if name in self.__dict__:
                 setattr(new, name, getattr(self, name).expand(shape + self.event_shape))
         new._dist_chi2 = self._dist_chi2.expand(shape + self.event_shape[-1:])
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
-    @property
-    def mean(self):
-        return self.df.view((*self._batch_shape, 1, 1)) * self.covariance_matrix
+    mean = property(lambda self: self.df.view((*self._batch_shape, 1, 1)) * self.covariance_matrix)
 
     @property
     def mode(self):
@@ -416,9 +402,7 @@ class LKJCholesky(Distribution):
         shape = Size(batch_shape)
         new.dim, new.concentration = self.dim, self.concentration.expand(shape)
         new._beta = self._beta.expand((*shape, self.dim))
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
     def sample(self, sample_shape=Size()):  # noqa: B008
         y = self._beta.sample(sample_shape).unsqueeze(-1)

@@ -32,13 +32,9 @@ class Independent(Distribution):
         shape = Size(batch_shape)
         new.base_dist = self.base_dist.expand(shape + self.event_shape[: self.reinterpreted_batch_ndims])
         new.reinterpreted_batch_ndims = self.reinterpreted_batch_ndims
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
-    @property
-    def has_rsample(self):  # type: ignore[override]
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)  # type: ignore[override]
 
     @property
     def has_enumerate_support(self):  # type: ignore[override]
@@ -108,9 +104,7 @@ class MixtureSameFamily(Distribution):
         new._component_distribution = self._component_distribution.expand((*shape, self._num_component))
         new._mixture_distribution = self._mixture_distribution.expand(shape)
         new._num_component, new._event_ndims = self._num_component, self._event_ndims
-        Distribution.__init__(new, shape, self.event_shape, validate_args=False)
-        new._validate_args = self._validate_args
-        return new
+        return self._as_expanded(new, shape)
 
     @constraints.dependent_property
     def support(self):
@@ -133,9 +127,7 @@ class MixtureSameFamily(Distribution):
     def _over_components(self, values):
         return (self._weights() * values).sum(-1 - self._event_ndims)
 
-    @property
-    def mean(self):
-        return self._over_components(self.component_distribution.mean)
+    mean = property(lambda self: self._over_components(self.component_distribution.mean))
 
     @property
     def variance(self):

@@ -7,11 +7,11 @@ self. Where it has results instead, or sizes, there is a function below.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, prod
 from typing import Any
 
 from flambeau import dtypes
-from flambeau.library.loss_parts import REDUCTIONS
-from flambeau.library.parts import FOUND, op, part, product
+from flambeau.library.parts import FOUND, enter, op, part, where_masked
 from flambeau.operators.overloads import OpOverload, aten
 from flambeau.tensor import Tensor
 
@@ -75,30 +75,10 @@ def _base(overload: OpOverload) -> OpOverload | None:
 # -- those that read results ---------------------------------------------------------------------------------------------------------------
 
 
-@part("sigmoid_backward")
-def sigmoid_backward(grad_output, output):
-    return grad_output * (output * (1 - output)).conj()
-
-
-@part("tanh_backward")
-def tanh_backward(grad_output, output):
-    return grad_output * (1 - output * output).conj()
-
-
-@part("threshold_backward")
-def threshold_backward(grad_output, self, threshold):
-    return grad_output.where(self > threshold, grad_output.new_zeros(()))
-
-
 @part("_softmax_backward_data")
 def _softmax_backward_data(grad_output, output, dim, input_dtype):
     product = grad_output * output
     return (product - output * product.sum(dim, keepdim=True)).to(input_dtype)
-
-
-@part("_log_softmax_backward_data")
-def _log_softmax_backward_data(grad_output, output, dim, input_dtype):
-    return (grad_output - output.exp() * grad_output.sum(dim, keepdim=True)).to(input_dtype)
 
 
 @part("elu_backward")
@@ -108,68 +88,23 @@ def elu_backward(grad_output, alpha, scale, input_scale, is_result, self_or_resu
     return grad_output * below.where(x <= 0, x.new_full((), scale))
 
 
-@part("leaky_relu_backward")
-def leaky_relu_backward(grad_output, self, negative_slope, self_is_result):
-    return grad_output.where(self > 0, grad_output * negative_slope)
-
-
-@part("rrelu_with_noise_backward")
-def rrelu_with_noise_backward(grad_output, self, noise, lower, upper, training, self_is_result):
-    return grad_output * noise if training else leaky_relu_backward(grad_output, self, (lower + upper) / 2, self_is_result)
-
-
-@part("_prelu_kernel_backward")
-def _prelu_kernel_backward(grad_output, self, weight):
-    return grad_output.where(self > 0, grad_output * weight), (grad_output * self).where(self <= 0, grad_output.new_zeros(()))
-
-
-@part("native_dropout_backward")
-def native_dropout_backward(grad_output, mask, scale):
-    return grad_output * mask.to(grad_output.dtype) * scale
-
-
 @part("softplus_backward")
 def softplus_backward(grad_output, self, beta, threshold):
     z = self * beta
     return grad_output.where(z > threshold, grad_output * z.sigmoid())
 
 
-@part("embedding_dense_backward")
-def embedding_dense_backward(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq):
-    flat = indices.reshape(-1)
-    grads = grad_output.reshape(-1, grad_output.shape[-1])
-    if scale_grad_by_freq:
-        grads = grads / flat.bincount(minlength=num_weights)[flat].unsqueeze(1)
-    if padding_idx >= 0:
-        grads = grads.masked_fill((flat == padding_idx).unsqueeze(1), 0)
-    return grads.new_zeros((num_weights, grads.shape[1])).index_add(0, flat, grads)
-
-
-@part("unfold_backward")
-def unfold_backward(grad_in, input_sizes, dim, size, step):
-    return pull_back(lambda x: x.unfold(dim, size, step), (grad_in.new_zeros(input_sizes),), grad_in)[0]
-
-
 @part("masked_scatter_backward")
 def masked_scatter_backward(grad_output, mask, sizes):
     picked = grad_output.masked_select(mask.expand(grad_output.shape))
-    made = picked.new_zeros(product(sizes))
+    made = picked.new_zeros(prod(sizes))
     made[: picked.numel()] = picked[: made.numel()]
     return made.view(sizes)
 
 
 @part("_unsafe_masked_index_put_accumulate")
 def _unsafe_masked_index_put_accumulate(self, mask, indices, values):
-    where = [None if i is None else i.where(mask, i.new_zeros(())) for i in indices]
-    return FOUND["index_put"](self, where, values.masked_fill(~mask, 0), True)
-
-
-@part("nll_loss_backward", "nll_loss2d_backward")
-def nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight):
-    def loss(x: Tensor) -> Tensor:
-        return op("nn.functional.nll_loss")(x, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
-
-    return pull_back(loss, (self,), grad_output)[0]
+    return FOUND["index_put"](self, where_masked(mask, indices), values.masked_fill(~mask, 0), True)
 
 
 @part("binary_cross_entropy_backward")
@@ -177,6 +112,41 @@ def binary_cross_entropy_backward(grad_output, self, target, weight, reduction):
     found = (self - target) / ((1 - self) * self).clamp(min=1e-12) * grad_output
     found = found if weight is None else found * weight
     return found / self.numel() if reduction == 1 else found
+
+
+def leaky_relu_backward(grad_output, self, negative_slope, self_is_result=False):
+    return grad_output.where(self > 0, grad_output * negative_slope)
+
+
+SHORT: dict[str, Callable] = {
+    "sigmoid_backward": lambda grad_output, output: grad_output * (output * (1 - output)).conj(),
+    "tanh_backward": lambda grad_output, output: grad_output * (1 - output * output).conj(),
+    "threshold_backward": lambda grad_output, self, threshold: grad_output.where(self > threshold, grad_output.new_zeros(())),
+    "_log_softmax_backward_data": lambda grad_output, output, dim, input_dtype: (
+        grad_output - output.exp() * grad_output.sum(dim, keepdim=True)
+    ).to(input_dtype),
+    "leaky_relu_backward": leaky_relu_backward,
+    "rrelu_with_noise_backward": lambda grad_output, self, noise, lower, upper, training, self_is_result: (
+        grad_output * noise if training else leaky_relu_backward(grad_output, self, (lower + upper) / 2)
+    ),
+    "_prelu_kernel_backward": lambda grad_output, self, weight: (
+        leaky_relu_backward(grad_output, self, weight), (grad_output * self).where(self <= 0, grad_output.new_zeros(()))
+    ),
+    "native_dropout_backward": lambda grad_output, mask, scale: grad_output * mask.to(grad_output.dtype) * scale,
+    "embedding_dense_backward": lambda grad_output, indices, num_weights, padding_idx, scale_grad_by_freq: op("_embedding_backward")(
+        grad_output, indices, num_weights, padding_idx, scale_grad_by_freq
+    ),
+    "unfold_backward": lambda grad_in, input_sizes, dim, size, step: op("_unfold_backward")(grad_in, tuple(input_sizes), dim, size, step),
+    "nll_loss_backward nll_loss2d_backward": lambda grad_output, self, total_weight, **given: pull_back(
+        lambda x: FOUND["nll_loss"](x, **given), (self,), grad_output
+    )[0],
+    "_cdist_backward": lambda grad, x1, x2, p, cdist: pull_back(lambda x: FOUND["_cdist_forward"](x, x2, p, None), (x1,), grad)[0],
+    "_pdist_backward": lambda grad, self, p, pdist: pull_back(lambda x: FOUND["_pdist_forward"](x, p), (self,), grad)[0],
+    "_scaled_dot_product_flash_attention_for_cpu_backward": lambda grad_out, query, key, value, out, logsumexp, dropout_p, **given: pull_back(
+        lambda q, k, v: op("nn.functional.scaled_dot_product_attention")(q, k, v, **given), (query, key, value), grad_out
+    ),
+}  # fmt: skip
+enter(SHORT)
 
 
 # -- those with several results, of which a mask says which are wanted -----------------------------------------------------------------------
@@ -211,14 +181,18 @@ def convolution_backward(
     return _masked(forward, [input, weight, bias], grad_output, output_mask)
 
 
-@part("linear_backward")
-def linear_backward(self, grad_output, weight, output_mask):
-    return _masked(op("nn.functional.linear"), [self, weight, self.new_zeros(weight.shape[0])], grad_output, output_mask)
-
-
-@part("matmul_backward")
-def matmul_backward(grad, self, other, mask):
-    return _masked(op("matmul"), [self, other], grad, mask)
+enter({
+    "linear_backward": lambda self, grad_output, weight, output_mask: _masked(
+        op("nn.functional.linear"), [self, weight, self.new_zeros(weight.shape[0])], grad_output, output_mask
+    ),
+    "matmul_backward": lambda grad, self, other, mask: _masked(op("matmul"), [self, other], grad, mask),
+    "grid_sampler_2d_backward grid_sampler_3d_backward": lambda grad_output, input, grid, output_mask, **given: _masked(
+        lambda x, g: op("grid_sampler")(x, g, **given), [input, grid], grad_output, output_mask
+    ),
+    "batch_norm_backward": lambda save_var, update, reserve, **given: native_batch_norm_backward(
+        save_invstd=save_var, train=update, **given
+    ),
+})  # fmt: skip
 
 
 def _normalized(input: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
@@ -278,47 +252,26 @@ def native_batch_norm_backward(
     return tuple(found)
 
 
-@part("batch_norm_backward")
-def batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask, reserve):
-    return native_batch_norm_backward(grad_out, input, weight, running_mean, running_var, save_mean, save_var, update, eps, output_mask)
-
-
-@part("grid_sampler_2d_backward", "grid_sampler_3d_backward")
-def grid_sampler_backward(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask):
-    def forward(x: Tensor, g: Tensor) -> Tensor:
-        return op("grid_sampler")(x, g, interpolation_mode, padding_mode, align_corners)
-
-    return _masked(forward, [input, grid], grad_output, output_mask)
-
-
 # -- those that were told where the largest were -----------------------------------------------------------------------------------------
 
 
 def _to_places(grad_output: Tensor, self: Tensor, indices: Tensor, places: int) -> Tensor:
     """Gradients of a pooling that chose: each goes to where its element came from, counted within the plane."""
     kept = self.shape[: self.dim() - places]
-    flat = grad_output.new_zeros((*kept, product(list(self.shape[self.dim() - places :]))))
+    flat = grad_output.new_zeros((*kept, prod(self.shape[self.dim() - places :])))
     return flat.scatter_add(-1, indices.reshape(*kept, -1), grad_output.reshape(*kept, -1)).view(self.shape)
 
 
-@part("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward")
-def max_pool_with_indices_backward(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices):
-    return _to_places(grad_output, self, indices, len(kernel_size))
-
-
-@part("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
-def fractional_max_pool_backward(grad_output, self, kernel_size, output_size, indices):
-    return _to_places(grad_output, self, indices, len(kernel_size))
-
-
-@part("adaptive_max_pool2d_backward")
-def adaptive_max_pool2d_backward(grad_output, self, indices):
-    return _to_places(grad_output, self, indices, 2)
-
-
-@part("adaptive_max_pool3d_backward")
-def adaptive_max_pool3d_backward(grad_output, self, indices):
-    return _to_places(grad_output, self, indices, 3)
+enter({
+    "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": lambda grad_output, self, kernel_size, indices, **_: _to_places(
+        grad_output, self, indices, len(kernel_size)
+    ),
+    "fractional_max_pool2d_backward fractional_max_pool3d_backward": lambda grad_output, self, kernel_size, output_size, indices: _to_places(
+        grad_output, self, indices, len(kernel_size)
+    ),
+    "adaptive_max_pool2d_backward": lambda grad_output, self, indices: _to_places(grad_output, self, indices, 2),
+    "adaptive_max_pool3d_backward": lambda grad_output, self, indices: _to_places(grad_output, self, indices, 3),
+})  # fmt: skip
 
 
 @part("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
@@ -328,25 +281,7 @@ def _adaptive_avg_pool_backward(grad_output, self):
     return pull_back(lambda x: FOUND["_adaptive_avg_pool2d"](x, size), (self,), grad_output)[0]
 
 
-# -- distances, attention ----------------------------------------------------------------------------------------------------------------
-
-
-@part("_cdist_backward")
-def _cdist_backward(grad, x1, x2, p, cdist):
-    return pull_back(lambda x: FOUND["_cdist_forward"](x, x2, p, None), (x1,), grad)[0]
-
-
-@part("_pdist_backward")
-def _pdist_backward(grad, self, p, pdist):
-    return pull_back(lambda x: FOUND["_pdist_forward"](x, p), (self,), grad)[0]
-
-
-@part("_scaled_dot_product_flash_attention_for_cpu_backward")
-def flash_attention_for_cpu_backward(grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask, scale):
-    def forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return op("nn.functional.scaled_dot_product_attention")(q, k, v, attn_mask, 0.0, is_causal, scale=scale)
-
-    return pull_back(forward, (query, key, value), grad_out)
+# -- attention ---------------------------------------------------------------------------------------------------------------------------
 
 
 @part("_scaled_dot_product_flash_attention_for_cpu")
@@ -355,7 +290,7 @@ def flash_attention_for_cpu(query, key, value, dropout_p, is_causal, attn_mask, 
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         allowed = scores.new_ones(scores.shape[-2:], dtype=dtypes.bool).tril()
-        scores = scores.masked_fill(~allowed, float("-inf"))
+        scores = scores.masked_fill(~allowed, -inf)
     if attn_mask is not None:
-        scores = scores + attn_mask if attn_mask.is_floating_point() else scores.masked_fill(~attn_mask, float("-inf"))
+        scores = scores + attn_mask if attn_mask.is_floating_point() else scores.masked_fill(~attn_mask, -inf)
     return found, scores.logsumexp(-1)

@@ -3,90 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, prod
 
-from flambeau.library.parts import FOUND, dtype_named, op, part, product
-
-
-@part("_softmax")
-def _softmax(self, dim, half_to_float):
-    return (self.float() if half_to_float else self).softmax(dim)
-
-
-@part("_safe_softmax")
-def _safe_softmax(self, dim, dtype):
-    return self.softmax(dim, dtype).masked_fill((self == float("-inf")).all(dim, keepdim=True), 0)
-
-
-@part("_log_softmax")
-def _log_softmax(self, dim, half_to_float):
-    return (self.float() if half_to_float else self).log_softmax(dim)
-
-
-@part("_convolution")
-def _convolution(
-    input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, benchmark=False, deterministic=False, cudnn_enabled=True,
-    allow_tf32=True,
-):  # fmt: skip
-    return op("convolution")(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-
-
-@part("convolution")
-def convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    return op("convolution")(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-
-
-@part("_native_batch_norm_legit", "_native_batch_norm_legit_functional")
-def _native_batch_norm_legit(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    return op("native_batch_norm")(input, weight, bias, running_mean, running_var, training, momentum, eps)
-
-
-@part("_native_batch_norm_legit.no_stats")
-def _native_batch_norm_no_stats(input, weight, bias, training, momentum, eps):
-    return op("native_batch_norm")(input, weight, bias, None, None, training, momentum, eps)
-
-
-@part("_native_batch_norm_legit_no_training")
-def _native_batch_norm_no_training(input, weight, bias, running_mean, running_var, momentum, eps):
-    return op("native_batch_norm")(input, weight, bias, running_mean, running_var, False, momentum, eps)
+from flambeau import dtypes
+from flambeau.library.parts import FOUND, enter, op, part
 
 
 @part("_batch_norm_with_update")
-def _batch_norm_with_update(input, weight, bias, running_mean, running_var, momentum, eps):
-    found = op("native_batch_norm")(input, weight, bias, running_mean, running_var, True, momentum, eps)
-    return (*found, input.new_empty(0, dtype=dtype_named("uint8")))
+def _batch_norm_with_update(input, **given):
+    return *op("native_batch_norm")(input, training=True, **given), input.new_empty(0, dtype=dtypes.uint8)
 
 
 @part("cudnn_batch_norm")
-def cudnn_batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon):
-    return (
-        *op("native_batch_norm")(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon),
-        input.new_empty(0),
-    )
+def cudnn_batch_norm(input, exponential_average_factor, epsilon, **given):
+    found = op("native_batch_norm")(input, momentum=exponential_average_factor, eps=epsilon, **given)
+    return *found, input.new_empty(0)
 
 
 @part("embedding")
 def embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse):
     return op("nn.functional.embedding")(indices, weight, None if padding_idx == -1 else padding_idx, None, 2.0, scale_grad_by_freq, sparse)
-
-
-@part("_prelu_kernel")
-def _prelu_kernel(self, weight):
-    return self.where(self > 0, self * weight)
-
-
-@part("elu")
-def elu(self, alpha, scale, input_scale):
-    return self.where(self > 0, ((self * input_scale).exp() - 1) * alpha) * scale
-
-
-@part("log_sigmoid_forward")
-def log_sigmoid_forward(self):
-    return op("nn.functional.logsigmoid")(self), (-self.abs()).exp()
-
-
-@part("log_sigmoid")
-def log_sigmoid(self):
-    return op("nn.functional.logsigmoid")(self)
 
 
 @part("rrelu_with_noise")
@@ -98,25 +34,10 @@ def rrelu_with_noise(self, noise, lower, upper, training, generator):
     return self * noise
 
 
-@part("native_dropout")
-def native_dropout(input, p, train):
-    return op("native_dropout")(input, p, train)
-
-
 @part("max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode):
     pool = op(f"nn.functional.max_pool{len(kernel_size)}d")
     return tuple(pool(self, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True))
-
-
-@part("adaptive_max_pool2d", "adaptive_max_pool3d")
-def adaptive_max_pool(self, output_size):
-    return tuple(op(f"nn.functional.adaptive_max_pool{len(output_size)}d")(self, output_size, return_indices=True))
-
-
-@part("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def _adaptive_avg_pool(self, output_size):
-    return op(f"nn.functional.adaptive_avg_pool{len(output_size)}d")(self, output_size)
 
 
 @part("fractional_max_pool2d", "fractional_max_pool3d")
@@ -128,30 +49,9 @@ def fractional_max_pool(self, kernel_size, output_size, random_samples):
 @part("max_unpool2d", "max_unpool3d")
 def max_unpool(self, indices, output_size, stride=None, padding=None):
     kept = self.dim() - len(output_size)
-    flat = self.new_zeros((*self.shape[:kept], product(output_size)))
+    flat = self.new_zeros((*self.shape[:kept], prod(output_size)))
     filled = flat.scatter(-1, indices.reshape(*self.shape[:kept], -1), self.reshape(*self.shape[:kept], -1))
     return filled.view(*self.shape[:kept], *output_size)
-
-
-@part("im2col")
-def im2col(self, kernel_size, dilation, padding, stride):
-    return op("nn.functional.unfold")(self, kernel_size, dilation, padding, stride)
-
-
-@part("col2im")
-def col2im(self, output_size, kernel_size, dilation, padding, stride):
-    return op("nn.functional.fold")(self, output_size, kernel_size, dilation, padding, stride)
-
-
-def _pads(mode: str) -> Callable:
-    def pad(self, padding):
-        return op("nn.functional.pad")(self, tuple(padding), mode)
-
-    return pad
-
-
-for _places in (1, 2, 3):
-    FOUND[f"reflection_pad{_places}d"], FOUND[f"replication_pad{_places}d"] = _pads("reflect"), _pads("replicate")
 
 
 def _upsamples(mode: str, antialias: bool = False) -> Callable:
@@ -190,6 +90,30 @@ for _name in ("bilinear", "bicubic"):
     FOUND[f"_upsample_{_name}2d_aa"], FOUND[f"_upsample_{_name}2d_aa.vec"] = _upsamples(_name, True), _upsamples_vec(_name, True)
 
 
-@part("grid_sampler_2d_cpu")
-def grid_sampler_2d_cpu(input, grid, interpolation_mode, padding_mode, align_corners):
-    return op("grid_sampler")(input, grid, interpolation_mode, padding_mode, align_corners)
+SHORT: dict[str, Callable] = {
+    "_softmax": lambda self, dim, half_to_float: (self.float() if half_to_float else self).softmax(dim),
+    "_safe_softmax": lambda self, dim, dtype: self.softmax(dim, dtype).masked_fill((self == -inf).all(dim, keepdim=True), 0),
+    "_log_softmax": lambda self, dim, half_to_float: (self.float() if half_to_float else self).log_softmax(dim),
+    "_convolution": lambda benchmark=False, deterministic=False, cudnn_enabled=True, allow_tf32=True, **given: op("convolution")(**given),
+    "_native_batch_norm_legit _native_batch_norm_legit_functional": lambda **given: op("native_batch_norm")(**given),
+    "_native_batch_norm_legit.no_stats": lambda **given: op("native_batch_norm")(running_mean=None, running_var=None, **given),
+    "_native_batch_norm_legit_no_training": lambda **given: op("native_batch_norm")(training=False, **given),
+    "_prelu_kernel": lambda self, weight: self.where(self > 0, self * weight),
+    "elu": lambda self, alpha, scale, input_scale: self.where(self > 0, ((self * input_scale).exp() - 1) * alpha) * scale,
+    "log_sigmoid_forward": lambda self: (op("nn.functional.logsigmoid")(self), (-self.abs()).exp()),
+    "log_sigmoid": lambda self: op("nn.functional.logsigmoid")(self),
+    "adaptive_max_pool2d adaptive_max_pool3d": lambda self, output_size: tuple(
+        op(f"nn.functional.adaptive_max_pool{len(output_size)}d")(self, output_size, return_indices=True)
+    ),
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d": lambda self, output_size: op(f"nn.functional.adaptive_avg_pool{len(output_size)}d")(
+        self, output_size
+    ),
+    "im2col": lambda self, **given: op("nn.functional.unfold")(self, **given),
+    "col2im": lambda self, **given: op("nn.functional.fold")(self, **given),
+    "reflection_pad1d reflection_pad2d reflection_pad3d": lambda self, padding: op("nn.functional.pad")(self, tuple(padding), "reflect"),
+    "replication_pad1d replication_pad2d replication_pad3d": lambda self, padding: op("nn.functional.pad")(
+        self, tuple(padding), "replicate"
+    ),
+    "grid_sampler_2d_cpu": lambda **given: op("grid_sampler")(**given),
+}
+enter(SHORT)

@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flambeau.library.parts import FOUND, named, op, part
+from flambeau.library.parts import FOUND, enter, named, op, part
 from flambeau.tensor import Tensor
 
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def _reduces(name: str) -> Callable:
+def _loss(name: str) -> Callable:
+    """A loss as a function that takes its reduction by number."""
+
     def loss(self, target, reduction=1, **options):
-        return op(f"nn.functional.{name}")(
-            self, target, reduction=REDUCTIONS[reduction], **{k: v for k, v in options.items() if v is not None}
-        )
+        given = {name: value for name, value in options.items() if value is not None}
+        return op(f"nn.functional.{name}")(self, target, reduction=REDUCTIONS[reduction], **given)
 
     return loss
 
 
 for _name in (
-    "mse_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "soft_margin_loss",
-    "binary_cross_entropy",
-    "multi_margin_loss",
-    "multilabel_margin_loss",
-    "l1_loss",
-):
-    FOUND[_name] = _reduces(_name)
+    "mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "binary_cross_entropy", "multi_margin_loss", "multilabel_margin_loss",
+    "l1_loss", "nll_loss",
+):  # fmt: skip
+    FOUND[_name] = _loss(_name)
+enter({"nll_loss2d nll_loss_nd": FOUND["nll_loss"], "cross_entropy_loss": _loss("cross_entropy")})
+enter(
+    {"_cdist_forward": lambda x1, x2, p, compute_mode: named("cdist")(x1, x2, p), "_pdist_forward": lambda self, p: named("pdist")(self, p)}
+)
 
 
 @part("multilabel_margin_loss_forward")
@@ -41,7 +40,7 @@ def multilabel_margin_loss_forward(self, target, reduction):
 
 @part("nll_loss_forward", "nll_loss2d_forward")
 def nll_loss_forward(self, target, weight, reduction, ignore_index):
-    found = op("nn.functional.nll_loss")(self, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
+    found = FOUND["nll_loss"](self, target, reduction, weight=weight, ignore_index=ignore_index)
     return found, _total_weight(self, target, weight, reduction, ignore_index)
 
 
@@ -52,28 +51,6 @@ def _total_weight(self: Tensor, target: Tensor, weight: Tensor | None, reduction
     if weight is None:
         return kept.sum().to(self.dtype)
     return weight[target.where(kept, target.new_zeros(()))].masked_fill(~kept, 0).sum()
-
-
-@part("nll_loss", "nll_loss2d", "nll_loss_nd")
-def nll_loss(self, target, weight, reduction, ignore_index):
-    return op("nn.functional.nll_loss")(self, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction])
-
-
-@part("cross_entropy_loss")
-def cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing):
-    return op("nn.functional.cross_entropy")(
-        self, target, weight, ignore_index=ignore_index, reduction=REDUCTIONS[reduction], label_smoothing=label_smoothing
-    )
-
-
-@part("_cdist_forward")
-def _cdist_forward(x1, x2, p, compute_mode):
-    return named("cdist")(x1, x2, p)
-
-
-@part("_pdist_forward")
-def _pdist_forward(self, p):
-    return named("pdist")(self, p)
 
 
 @part("_trilinear")

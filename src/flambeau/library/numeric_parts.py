@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
-from flambeau.library.parts import named, op, part, product
+from flambeau.library.parts import enter, named, op, part
 from flambeau.tensor import Tensor
 
 
@@ -20,22 +22,10 @@ def _unique2(self, sorted, return_inverse, return_counts):
     return values, inverse if return_inverse else inverse.new_empty(0), counts if return_counts else counts.new_empty(0)
 
 
-@part("unique_dim")
-def unique_dim(self, dim, sorted, return_inverse, return_counts):
-    return tuple(named("unique")(self, sorted=sorted, return_inverse=True, return_counts=True, dim=dim))
-
-
 @part("unique_consecutive")
 def unique_consecutive(self, return_inverse, return_counts, dim):
     values, inverse, counts = named("unique_consecutive")(self, return_inverse=True, return_counts=True, dim=dim)
     return values, inverse if return_inverse else inverse.new_empty(0), counts if return_counts else counts.new_empty(0)
-
-
-@part("scaled_dot_product_attention", "_scaled_dot_product_attention_math")
-def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, dropout_mask=None, scale=None, enable_gqa=False):
-    return op("nn.functional.scaled_dot_product_attention")(
-        query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )
 
 
 @part("_linalg_det")
@@ -71,7 +61,7 @@ def _linalg_solve_ex(A, B, left, check_errors):
 
 
 def _scaled(found: Tensor, sizes: list[int], normalization: int) -> Any:
-    n = product(sizes)
+    n = prod(sizes)
     return found if normalization == 0 else found / n**0.5 if normalization == 1 else found / n
 
 
@@ -94,16 +84,17 @@ def _fft_c2r(self, dim, normalization, last_dim_size):
     return _scaled(op("fft.irfftn")(self, s=sizes, dim=tuple(dim), norm="forward"), sizes, normalization)
 
 
-@part("_histogramdd_bin_edges")
-def _histogramdd_bin_edges(self, bins, range, weight, density):
-    return list(op("histogramdd")(self, bins, range=range, weight=weight, density=density)[1])
-
-
-@part("_histogramdd_from_bin_cts")
-def _histogramdd_from_bin_cts(self, bins, range, weight, density):
-    return op("histogramdd")(self, bins, range=range, weight=weight, density=density)[0]
-
-
-@part("_histogramdd_from_bin_tensors")
-def _histogramdd_from_bin_tensors(self, bins, weight, density):
-    return op("histogramdd")(self, tuple(bins), weight=weight, density=density)[0]
+SHORT: dict[str, Callable] = {
+    "unique_dim": lambda self, dim, sorted, return_inverse, return_counts: tuple(
+        named("unique")(self, sorted=sorted, return_inverse=True, return_counts=True, dim=dim)
+    ),
+    "scaled_dot_product_attention _scaled_dot_product_attention_math": lambda dropout_mask=None, **given: op(
+        "nn.functional.scaled_dot_product_attention"
+    )(**given),
+    "_histogramdd_bin_edges": lambda self, **given: list(op("histogramdd")(self, **given)[1]),
+    "_histogramdd_from_bin_cts": lambda self, **given: op("histogramdd")(self, **given)[0],
+    "_histogramdd_from_bin_tensors": lambda self, bins, weight, density: op("histogramdd")(
+        self, tuple(bins), weight=weight, density=density
+    )[0],
+}
+enter(SHORT)

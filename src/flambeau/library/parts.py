@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import dtypes
 from flambeau.kernels import layout as geometry
 from flambeau.operators.overloads import OpOverload, aten
 from flambeau.ops import OPS, formats
@@ -38,6 +39,12 @@ def part(*names: str) -> Callable[[Callable], Callable]:
         return function
 
     return note
+
+
+def enter(table: dict[str, Callable]) -> None:
+    """The same for functions of a line: names, separated by spaces, and what these operators mean."""
+    for names, function in table.items():
+        FOUND.update(dict.fromkeys(names.split(), function))
 
 
 def op(name: str) -> Callable:
@@ -79,47 +86,20 @@ def _copies(overload: OpOverload) -> Callable | None:
 # -- the same elements, or copies of them --------------------------------------------------------------------------------------------------
 
 
+def _in_format(memory_format: Any) -> dict:
+    """The option, where it is given: not all functions take None for it."""
+    return {} if memory_format is None else {"memory_format": memory_format}
+
+
 @part()
 def _to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format):
-    options = {} if memory_format is None else {"memory_format": memory_format}
-    made = self.to(device=device, dtype=dtype, copy=True, non_blocking=non_blocking, **options)
+    made = self.to(device=device, dtype=dtype, copy=True, non_blocking=non_blocking, **_in_format(memory_format))
     return made.pin_memory() if pin_memory else made
 
 
-@part("to.device", "to.dtype")
-def to(self, dtype, non_blocking, copy, memory_format, device=None):
-    options = {} if memory_format is None else {"memory_format": memory_format}
-    return self.to(device=device, dtype=dtype, copy=copy, non_blocking=non_blocking, **options)
-
-
-@part("to.dtype_layout")
-def to_options(self, dtype, layout, device, pin_memory, non_blocking, copy, memory_format):
-    return to(self, dtype, non_blocking, copy, memory_format, device)
-
-
-@part("to.other")
-def to_other(self, other, non_blocking, copy, memory_format):
-    return to(self, other.dtype, non_blocking, copy, memory_format, other.device)
-
-
-@part("alias", "lift", "lift_fresh", "_conj_physical.alias")
-def alias(self):
-    return self.view_as(self)
-
-
-@part("lift_fresh_copy")
-def lift_fresh_copy(self):
-    return self.clone()
-
-
-@part("view.default", "_unsafe_view", "_reshape_alias")
-def view(self, size, stride=None):
-    return self.view(size)
-
-
-@part("view.dtype")
-def view_dtype(self, dtype):
-    return self.view(dtype)
+@part("to.device", "to.dtype", "to.dtype_layout")
+def to(self, dtype, non_blocking, copy, memory_format, device=None, layout=None, pin_memory=None):
+    return self.to(device=device, dtype=dtype, copy=copy, non_blocking=non_blocking, **_in_format(memory_format))
 
 
 @part("slice.Tensor")
@@ -137,20 +117,15 @@ def _dimension(self: Tensor, dim: int) -> int:
     return dim % self.dim()
 
 
-@part("index.Tensor", "_unsafe_index.Tensor")
-def index(self, indices):
-    return self[tuple([slice(None) if i is None else i for i in indices])]
-
-
-@part("index_put", "_unsafe_index_put")
-def index_put(self, indices, values, accumulate):
-    return index_put_(self.clone(), indices, values, accumulate)
+def _by_index(indices: list) -> tuple:
+    """Indices as they stand between brackets."""
+    return tuple([slice(None) if i is None else i for i in indices])
 
 
 @part("index_put_", "_index_put_impl_")
 def index_put_(self, indices, values, accumulate, unsafe=False):
     if any(i is None for i in indices):
-        where = tuple([slice(None) if i is None else i for i in indices])
+        where = _by_index(indices)
         if not accumulate:
             self[where] = values
             return self
@@ -161,59 +136,12 @@ def index_put_(self, indices, values, accumulate, unsafe=False):
 
 
 def _positions(self: Tensor) -> Tensor:
-    return self.new_ones(self.numel(), dtype=dtype_named("int64")).cumsum(0).sub(1).view(self.shape)
+    return self.new_ones(self.numel(), dtype=dtypes.int64).cumsum(0).sub(1).view(self.shape)
 
 
-def dtype_named(name: str) -> Any:
-    """The dtype of this name."""
-    from flambeau import dtypes
-
-    return getattr(dtypes, name)
-
-
-@part("_unsafe_masked_index")
-def _unsafe_masked_index(self, mask, indices, fill):
-    return index(self, [None if i is None else i.where(mask, i.new_zeros(())) for i in indices]).masked_fill(~mask, fill)
-
-
-@part("split.sizes")
-def split_sizes(self, split_size, dim):
-    return list(self.split_with_sizes(split_size, dim))
-
-
-@part("unsafe_split.Tensor", "split.Tensor")
-def split_tensor(self, split_size, dim):
-    return list(self.split(split_size, dim))
-
-
-@part("squeeze.dims")
-def squeeze_dims(self, dim):
-    return self.squeeze(tuple(dim))
-
-
-@part("unfold")
-def unfold(self, dimension, size, step):
-    return self.unfold(dimension, size, step)
-
-
-@part("_conj")
-def _conj(self):
-    return self.conj()
-
-
-@part("_conj_physical")
-def _conj_physical(self):
-    return self.conj_physical()
-
-
-@part("_neg_view")
-def _neg_view(self):
-    return op("_neg_view")(self)
-
-
-@part("_local_scalar_dense", "item")
-def _local_scalar_dense(self):
-    return self.item()
+def where_masked(mask: Tensor, indices: list) -> list:
+    """Indices with 0 where the mask is false, so that none is out of bounds."""
+    return [None if i is None else i.where(mask, i.new_zeros(())) for i in indices]
 
 
 @part("copy_.default", "copy_.Tensor")
@@ -222,30 +150,10 @@ def copy_(self, src=None, non_blocking=False, other=None):
     return self.copy_(source, non_blocking) if isinstance(source, Tensor) else self.fill_(source)
 
 
-@part("copy")
-def copy(self, src, non_blocking):
-    return copy_(self.clone(), src, non_blocking)
-
-
-@part("fill.Scalar", "fill.Tensor")
-def fill(self, value):
-    return self.clone().fill_(value)
-
-
-@part("zero")
-def zero(self):
-    return self.clone().zero_()
-
-
-@part("zeros_like")
+@part()
 def zeros_like(self, dtype, layout, device, pin_memory, memory_format):
     made = self.new_zeros(self.shape, dtype=dtype, device=device)
     return made if memory_format is None else made.contiguous(memory_format=memory_format)
-
-
-@part("_efficientzerotensor")
-def _efficientzerotensor(size, dtype, layout, device, pin_memory):
-    return named("zeros")(size, dtype=dtype, device=device)
 
 
 def named(name: str) -> Callable:
@@ -257,101 +165,62 @@ def named(name: str) -> Callable:
 
 @part("empty.memory_format")
 def empty(size, dtype, layout, device, pin_memory, memory_format):
-    options = {} if memory_format is None else {"memory_format": memory_format}
-    return named("empty")(size, dtype=dtype, layout=layout, device=device, pin_memory=bool(pin_memory), **options)
+    options = {"dtype": dtype, "layout": layout, "device": device, "pin_memory": bool(pin_memory)}
+    return named("empty")(size, **options, **_in_format(memory_format))
 
 
-@part("is_pinned")
-def is_pinned(self, device):
-    return self.is_pinned()
-
-
-@part("_pin_memory", "pin_memory")
-def _pin_memory(self, device):
-    return self.pin_memory()
-
-
-@part("record_stream")
-def record_stream(self, s):
-    self.record_stream(s)
-
-
-@part("set_.source_Storage_storage_offset")
-def set_storage(self, source, storage_offset, size, stride):
-    return self.set_(source, storage_offset, size, stride)
-
-
-@part("set_.source_Tensor_storage_offset")
-def set_tensor(self, source, storage_offset, size, stride):
-    return self.set_(source, storage_offset, size, stride or None)
-
-
-@part("resize_")
-def resize_(self, size, memory_format):
-    return self.resize_(size) if memory_format is None else self.resize_(size, memory_format=memory_format)
-
-
-@part("sym_size.int")
-def sym_size(self, dim):
-    return self.size(dim)
-
-
-@part("sym_size.default", "size.default")
-def sym_sizes(self):
-    return list(self.shape)
-
-
-@part("sym_stride.int")
-def sym_stride(self, dim):
-    return self.stride(dim)
-
-
-@part("sym_stride.default")
-def sym_strides(self):
-    return list(self.stride())
-
-
-@part("sym_numel")
-def sym_numel(self):
-    return self.numel()
-
-
-@part("sym_storage_offset")
-def sym_storage_offset(self):
-    return self.storage_offset()
-
-
-@part("is_strides_like_format")
+@part()
 def is_strides_like_format(self, memory_format):
     dims = {formats.channels_last: 4, formats.channels_last_3d: 5}.get(memory_format)
     return self.dim() == dims and geometry.looks_channels_last(tuple(self.shape), tuple(self.stride()))
 
 
-@part("is_non_overlapping_and_dense")
-def is_non_overlapping_and_dense(self):
-    return geometry.is_non_overlapping_and_dense(tuple(self.shape), tuple(self.stride()))
-
-
 @part("is_contiguous", "sym_is_contiguous", "is_contiguous.memory_format")
 def is_contiguous(self, memory_format=None):
-    return (
-        self.is_contiguous() if memory_format is None or isinstance(memory_format, int) else self.is_contiguous(memory_format=memory_format)
-    )
+    return self.is_contiguous(**_in_format(None if isinstance(memory_format, int) else memory_format))
 
 
-@part("device.default")
-def device(a):
-    return a.device
-
-
-@part("layout.default")
-def layout(a):
-    return a.layout
-
-
-def product(sizes: list[int]) -> int:
-    """How many elements there are."""
-    found = 1
-    for size in sizes:
-        found *= size
-    return found
+SHORT: dict[str, Callable] = {
+    "to.other": lambda self, other, non_blocking, copy, memory_format: to(
+        self, other.dtype, non_blocking, copy, memory_format, other.device
+    ),
+    "alias lift lift_fresh _conj_physical.alias": lambda self: self.view_as(self),
+    "lift_fresh_copy": lambda self: self.clone(),
+    "view.default _unsafe_view _reshape_alias": lambda self, size, stride=None: self.view(size),
+    "view.dtype": lambda self, dtype: self.view(dtype),
+    "index.Tensor _unsafe_index.Tensor": lambda self, indices: self[_by_index(indices)],
+    "index_put _unsafe_index_put": lambda self, indices, values, accumulate: index_put_(self.clone(), indices, values, accumulate),
+    "_unsafe_masked_index": lambda self, mask, indices, fill: self[_by_index(where_masked(mask, indices))].masked_fill(~mask, fill),
+    "split.sizes": lambda self, split_size, dim: list(self.split_with_sizes(split_size, dim)),
+    "unsafe_split.Tensor split.Tensor": lambda self, split_size, dim: list(self.split(split_size, dim)),
+    "squeeze.dims": lambda self, dim: self.squeeze(tuple(dim)),
+    "unfold": lambda self, dimension, size, step: self.unfold(dimension, size, step),
+    "_conj": lambda self: self.conj(),
+    "_conj_physical": lambda self: self.conj_physical(),
+    "_neg_view": lambda self: op("_neg_view")(self),
+    "_local_scalar_dense item": lambda self: self.item(),
+    "copy": lambda self, src, non_blocking: copy_(self.clone(), src, non_blocking),
+    "fill.Scalar fill.Tensor": lambda self, value: self.clone().fill_(value),
+    "zero": lambda self: self.clone().zero_(),
+    "_efficientzerotensor": lambda size, dtype, layout, device, pin_memory: named("zeros")(size, dtype=dtype, device=device),
+    "is_pinned": lambda self, device: self.is_pinned(),
+    "_pin_memory pin_memory": lambda self, device: self.pin_memory(),
+    "record_stream": lambda self, s: self.record_stream(s),
+    "set_.source_Storage_storage_offset": lambda self, source, storage_offset, size, stride: self.set_(
+        source, storage_offset, size, stride
+    ),
+    "set_.source_Tensor_storage_offset": lambda self, source, storage_offset, size, stride: self.set_(
+        source, storage_offset, size, stride or None
+    ),
+    "resize_": lambda self, size, memory_format: self.resize_(size, **_in_format(memory_format)),
+    "sym_size.int": lambda self, dim: self.size(dim),
+    "sym_size.default size.default": lambda self: list(self.shape),
+    "sym_stride.int": lambda self, dim: self.stride(dim),
+    "sym_stride.default": lambda self: list(self.stride()),
+    "sym_numel": lambda self: self.numel(),
+    "sym_storage_offset": lambda self: self.storage_offset(),
+    "is_non_overlapping_and_dense": lambda self: geometry.is_non_overlapping_and_dense(tuple(self.shape), tuple(self.stride())),
+    "device.default": lambda a: a.device,
+    "layout.default": lambda a: a.layout,
+}
+enter(SHORT)

@@ -6,6 +6,9 @@
 Two array operations carry all of them: `_convolution` and `_convolution_weight`. Both are linear in both tensors, so the derivatives of each
 are the two again, and derivatives of any order follow. Shapes: input (N, C, *S), weight (O, C / groups, *K) -> (N, O, *P); a transposed
 convolution goes from (N, O, *P) with the same weight to (N, C, *S). Without N the input is one sample.
+
+>>> tuple(torch.conv2d(torch.ones(2, 3, 8, 8), torch.ones(5, 3, 3, 3), padding=1).shape)
+(2, 5, 8, 8)
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.templates import convolution as kernels
-from flambeau.ops.declare import composite, on_arrays
+from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.padding import constant_pad_nd
 from flambeau.ops.views import whole
 
@@ -232,44 +235,24 @@ def _check_dtypes(name: str, input, weight, bias, transposed: bool) -> None:
         raise NotImplementedError(f'"{name}" not implemented for {input.dtype}: it adds up products. Try x.float()')
 
 
-@composite(method=False, aliases=("nn.functional.conv1d",), autocast="half")
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """(N, C, L) or (C, L), weight (O, C / groups, K) -> (N, O, (L + 2 padding - dilation (K - 1) - 1) / stride + 1)."""
-    return _conv("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+def _declare(n: int) -> None:
+    """Declare the convolution in n dimensions, and the transposed one."""
+    name, transposed = f"conv{n}d", f"conv_transpose{n}d"
+    doc = "(N, C, *S) or (C, *S), weight (O, C / groups, *K) -> (N, O, *P), P = (S + 2 padding - dilation (K - 1) - 1) / stride + 1."
+
+    @composite(name=name, method=False, aliases=(f"nn.functional.{name}",), autocast="half", doc=doc)
+    def slide(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+        return _conv(name, n, input, weight, bias, stride, padding, dilation, groups)
+
+    doc = "(N, C, *P), weight (C, O / groups, *K) -> (N, O, *S), S = (P - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1."
+
+    @composite(name=transposed, method=False, aliases=(f"nn.functional.{transposed}",), autocast="half", doc=doc)
+    def spread(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
+        return _conv_transposed(transposed, n, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
-@composite(method=False, aliases=("nn.functional.conv2d",), autocast="half")
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """(N, C, H, W) or (C, H, W), weight (O, C / groups, KH, KW) -> (N, O, H', W'), sizes as in `conv1d`.
-
-    >>> tuple(torch.conv2d(torch.ones(2, 3, 8, 8), torch.ones(5, 3, 3, 3), padding=1).shape)
-    (2, 5, 8, 8)
-    """
-    return _conv("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(method=False, aliases=("nn.functional.conv3d",), autocast="half")
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
-    """(N, C, D, H, W) or (C, D, H, W), weight (O, C / groups, KD, KH, KW) -> (N, O, D', H', W'), sizes as in `conv1d`."""
-    return _conv("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
-
-
-@composite(method=False, aliases=("nn.functional.conv_transpose1d",), autocast="half")
-def conv_transpose1d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """(N, C, L), weight (C, O / groups, K) -> (N, O, (L - 1) stride - 2 padding + dilation (K - 1) + output_padding + 1)."""
-    return _conv_transposed("conv_transpose1d", 1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@composite(method=False, aliases=("nn.functional.conv_transpose2d",), autocast="half")
-def conv_transpose2d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """(N, C, H, W), weight (C, O / groups, KH, KW) -> (N, O, H', W'), sizes as in `conv_transpose1d`."""
-    return _conv_transposed("conv_transpose2d", 2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@composite(method=False, aliases=("nn.functional.conv_transpose3d",), autocast="half")
-def conv_transpose3d(input, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """(N, C, D, H, W), weight (C, O / groups, KD, KH, KW) -> (N, O, D', H', W'), sizes as in `conv_transpose1d`."""
-    return _conv_transposed("conv_transpose3d", 3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+for _n in (1, 2, 3):
+    _declare(_n)
 
 
 @composite(method=False, autocast="half")
@@ -289,4 +272,4 @@ def conv_tbc(input, weight, bias, pad=0):
         raise RuntimeError(f"conv_tbc: input has {input.shape[2]} channels (dim 2), but weight takes {weight.shape[1]} (dim 1)")
     if bias.shape[0] != weight.shape[2]:
         raise RuntimeError(f"conv_tbc: bias has {bias.shape[0]} entries, but weight gives {weight.shape[2]} channels (dim 2)")
-    return conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1).contiguous()
+    return OPS["conv1d"](input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, 1, pad).permute(2, 0, 1).contiguous()

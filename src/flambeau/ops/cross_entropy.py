@@ -164,13 +164,14 @@ def gradients(x, target, room, scale, ignore: int, smoothing: float):
         high, powers, target = (view(a, (n, 1), (1, 1), first) for a, first in ((room, n + 1), (room, 2 * n + 2), (target, 0)))
         each = np.broadcast_to(scale.reshape(-1, 1), (n, 1)).astype(room.dtype)
         return run.run(BACK_SMOOTHED, (x, target, high, powers, each), (ignore, smoothing))
-    shape, step = ((), ()) if 0 < x.size <= run.INLINE and c <= run.short_up_to(BACK) and n >= run.FEW else ((n, 1), (1, 1))
+    short = c <= run.short_up_to(BACK) and n >= run.FEW
+    shape, step = ((), ()) if short and 0 < x.size <= run.INLINE else ((n, 1), (1, 1))
     given = view(target, shape, step, 0), view(room, shape, step, n + 1), view(room, shape, step, 2 * n + 2)
     if not shape:
         out = native.empty(x.shape, x.dtype)
         done = _many_back(view(out, (), (), 0), view(x, (), (), 0), *given, x.size, c, n, ignore, float(scale))
         return out if done is not NotImplemented else gradients(x, target, room, np.broadcast_to(scale, (n,)), ignore, 0.0)
-    out = _back(x, *given, ignore, float(scale)) if x.size else NotImplemented
+    out = _back(x, *given, ignore, float(scale)) if x.size and not short else NotImplemented
     return run.run(BACK, (x, *given), (ignore, float(scale))) if out is NotImplemented else out
 
 

@@ -107,8 +107,8 @@ def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False,
     return input.mul_(noise).add_(shift) if inplace else input * noise + shift
 
 
-def _declare(name: str, doc: str, **kind: bool):
-    """torch.<name>(input, p, train) and torch.<name>_."""
+def _declare(name: str, doc: str, training: bool | None = None, **kind: bool):
+    """torch.<name>(input, p, train) and torch.<name>_; nn.functional.<name>, too, if there is one, and whether it is on if nothing is said."""
 
     def forward(input, p, train):
         return _dropped(input, p, train, False, **kind)
@@ -116,14 +116,24 @@ def _declare(name: str, doc: str, **kind: bool):
     def write(input, p, train):
         return _dropped(input, p, train, True, **kind)
 
+    def functional(input, p=0.5, training=training, inplace=False):
+        _check(p)
+        return _dropped(input, p, training, inplace, **kind)
+
     composite(name=name, method=False, doc=doc)(forward)
     composite(name=f"{name}_", method=False, doc=f"{doc} Written over the input.")(write)
+    return None if training is None else composite(name=f"nn.functional.{name}", method=False, doc=f"In training: {doc}")(functional)
 
 
-_declare("dropout", "Elements set to zero with probability p, the rest divided by 1 - p.")
+def _check(p: float) -> None:
+    if p < 0.0 or p > 1.0:
+        raise ValueError(f"dropout probability has to be in [0, 1], found {p}")
+
+
+functional_dropout = _declare("dropout", "Elements set to zero with probability p, the rest divided by 1 - p. Same shape.", True)
 _declare("feature_dropout", "Whole channels set to zero with probability p, the rest divided by 1 - p. (N, C, *).", feature=True)
-_declare("alpha_dropout", "Elements set to the limit of SELU with probability p; mean 0 and variance 1 are kept.", alpha=True)
-_declare("feature_alpha_dropout", "The same with whole channels. (N, C, *).", feature=True, alpha=True)
+_declare("alpha_dropout", "Elements set to the limit of SELU with probability p; mean 0 and variance 1 are kept.", False, alpha=True)
+_declare("feature_alpha_dropout", "The same with whole channels. (N, C, *).", False, feature=True, alpha=True)
 
 
 @composite(method=False)
@@ -138,19 +148,7 @@ def native_dropout(input, p, train):
     return input * kept * (1 / (1 - p) if p < 1 else 0.0), kept.to(dtypes.bool)
 
 
-# -- as functions of torch.nn.functional -----------------------------------------------------------------------------------
-
-
-def _check(p: float) -> None:
-    if p < 0.0 or p > 1.0:
-        raise ValueError(f"dropout probability has to be in [0, 1], found {p}")
-
-
-@composite(name="nn.functional.dropout", method=False)
-def functional_dropout(input, p=0.5, training=True, inplace=False):
-    """In training: elements set to zero with probability p, the rest divided by 1 - p. Same shape."""
-    _check(p)
-    return _dropped(input, p, training, inplace)
+# -- of whole channels -----------------------------------------------------------------------------------------------------
 
 
 @composite(name="nn.functional.dropout1d", method=False)
@@ -190,17 +188,3 @@ def _by_channel(input, p, training, inplace, batched: bool):
         return _dropped(input, p, training, inplace, feature=True)
     result = _dropped(input.unsqueeze_(0) if inplace else input.unsqueeze(0), p, training, inplace, feature=True)
     return result.squeeze_(0) if inplace else result.squeeze(0)
-
-
-@composite(name="nn.functional.alpha_dropout", method=False)
-def functional_alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """In training: elements set to the limit of SELU with probability p; mean 0 and variance 1 are kept. Same shape."""
-    _check(p)
-    return _dropped(input, p, training, inplace, alpha=True)
-
-
-@composite(name="nn.functional.feature_alpha_dropout", method=False)
-def functional_feature_alpha_dropout(input, p=0.5, training=False, inplace=False):
-    """The same with whole channels. (N, C, *)."""
-    _check(p)
-    return _dropped(input, p, training, inplace, feature=True, alpha=True)

@@ -47,22 +47,15 @@ def grid_sample(input, grid, mode="bilinear", padding_mode="zeros", align_corner
     return _sampled(input, grid, mode, padding_mode, bool(align_corners))
 
 
-@composite(method=False, grad_name=_node_name, autocast="cpu float32, cuda widest")
-def grid_sampler(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample with its modes given by number."""
-    return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
+def _declare(name: str, of: str, autocast: str) -> None:
+    @composite(name=name, method=False, grad_name=_node_name, autocast=autocast, doc=f"grid_sample{of} with its modes given by number.")
+    def by_number(input, grid, interpolation_mode, padding_mode, align_corners):
+        return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
 
 
-@composite(method=False, grad_name=_node_name, autocast="cpu float32")
-def grid_sampler_2d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of images with its modes given by number."""
-    return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
-
-
-@composite(method=False, grad_name=_node_name, autocast="cpu float32")
-def grid_sampler_3d(input, grid, interpolation_mode, padding_mode, align_corners):
-    """grid_sample of volumes with its modes given by number."""
-    return _sampled(input, grid, MODES[interpolation_mode], PADDINGS[padding_mode], align_corners)
+_declare("grid_sampler", "", "cpu float32, cuda widest")
+_declare("grid_sampler_2d", " of images", "cpu float32")
+_declare("grid_sampler_3d", " of volumes", "cpu float32")
 
 
 def _sampled(input, grid, mode: str, padding: str, corners: bool):

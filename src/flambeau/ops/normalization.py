@@ -21,7 +21,6 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import Loop, declare, extent, total
-from flambeau.kernels.loops.run import ready, run
 from flambeau.kernels.templates import channels
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
@@ -29,6 +28,7 @@ from flambeau.ops.asking import is_recorded
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.padding import constant_pad_nd
+from flambeau.ops.rowwise import gradients, looped
 from flambeau.ops.views import _unsafe_view
 
 inner = functools.partial(on_arrays, public=False, method=False)
@@ -91,28 +91,21 @@ RMS_ALL = declare(
 # -- and their operations ----------------------------------------------------------------------------------------------------
 
 
-@inner(returns="out mean rstd", grad_name="NativeLayerNormBackward0")
+@looped(LAYER, returns="out mean rstd", grad_name="NativeLayerNormBackward0")
 def _layer_norm(input, weight, bias, eps):
-    """((x - mean) * rstd * weight + bias, mean, rstd). (*, N); weight and bias repeat to that -> (*, N), (*, 1), (*, 1)."""
-    return run(LAYER, (input, weight, bias), (eps,))
-
-
-_layer_norm.work(lambda input, weight, bias, eps: ready(LAYER, (input, weight, bias), (eps,)))
-
-
-_layer_norm.meta(lambda input, weight, bias, eps: [(input.shape, input.dtype), *[((*input.shape[:-1], 1), input.dtype)] * 2])
+    """((x - mean) * rstd * weight + bias, mean, rstd). (*, N), (N), (N) -> (*, N), (*, 1), (*, 1)."""
 
 
 @_layer_norm.joint
-def _(grads, input, weight, mean, rstd, bias_shape, needs):
+def _(grads, input, weight, mean, rstd, needs):
     grad, of_mean, of_rstd = grads
     found = {"input": None}
-    if grad is not None and all(needs.values()) and weight.dim() == 1 == len(bias_shape):
+    if grad is not None and all(needs.values()):
         found = dict(zip(("input", "weight", "bias"), _layer_norm_gradients(grad, input, weight, mean, rstd), strict=True))
     elif grad is not None:
         found["input"] = _layer_norm_backward(grad, input, weight, mean, rstd) if needs["input"] else None
         found["weight"] = _weighted(grad, input, mean, rstd).sum_to_size(tuple(weight.shape)) if needs["weight"] else None
-        found["bias"] = grad.sum_to_size(bias_shape) if needs["bias"] else None
+        found["bias"] = grad.sum_to_size(tuple(weight.shape)) if needs["bias"] else None
     if needs["input"]:
         found["input"] = _plus(found["input"], *_through_statistics(of_mean, of_rstd, input, mean, rstd))
     return found
@@ -131,74 +124,31 @@ def _plus(*terms):
     return functools.reduce(lambda a, b: a + b, terms) if terms else None
 
 
-@inner(grad_name="NativeLayerNormBackwardBackward0")
+@looped(LAYER_BACK, grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_backward(g, input, weight, mean, rstd):
     """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight and y = (x - mean) * rstd."""
-    return run(LAYER_BACK, (g, input, weight, mean, rstd))
 
 
-@_layer_norm_backward.joint
-def _layer_norm_twice(grad, g, input, weight, mean, rstd, result):
-    """With K(h) the formula above, which is symmetric: grad K(h) = h K(grad). What remains is the derivative by y and rstd."""
-    back = _layer_norm_backward(grad, input, weight.new_ones(input.shape[-1]), mean, rstd)
-    y, h = _standardized(input, mean, rstd), g * weight
-    of_y = -rstd * (grad * (h * y).mean(-1, keepdim=True) + h * (grad * y).mean(-1, keepdim=True))
-    of_x = of_y * rstd
-    of_rstd = (of_y * (input - mean)).sum(-1, keepdim=True) + (grad * result).sum(-1, keepdim=True) / rstd
-    of_mean = -of_x.sum(-1, keepdim=True)
-    return {"g": back * weight, "input": of_x, "weight": (g * back).sum_to_size(tuple(weight.shape)), "mean": of_mean, "rstd": of_rstd}
-
-
-@inner()
+@looped(WEIGHTED)
 def _weighted(g, input, mean, rstd):
     """g * (x - mean) * rstd: what each element adds to the gradient of the weight."""
-    return run(WEIGHTED, (g, input, mean, rstd))
 
 
-@_weighted.joint
-def _weighted_twice(grad, g, input, mean, rstd):
-    both = grad * g
-    of_x = both * rstd
-    of_rstd = (both * (input - mean)).sum(-1, keepdim=True)
-    return {"g": _weighted(grad, input, mean, rstd), "input": of_x, "mean": -of_x.sum(-1, keepdim=True), "rstd": of_rstd}
-
-
-@inner(returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
+@looped(LAYER_ALL, returns="dx dweight dbias", grad_name="NativeLayerNormBackwardBackward0")
 def _layer_norm_gradients(g, input, weight, mean, rstd):
     """The gradients of input, weight and bias in one go: `_layer_norm_backward`, and the sums of `_weighted` and g over the rows."""
-    return run(LAYER_ALL, (g, input, weight, mean, rstd))
 
 
-@_layer_norm_gradients.joint
-def _(grads, g, input, weight, mean, rstd, results):
-    of_input, of_weight, of_bias = grads
-    parts = [] if of_bias is None else [{"g": of_bias.expand(tuple(g.shape))}]
-    if of_input is not None:
-        parts.append(_layer_norm_twice(of_input, g, input, weight, mean, rstd, results[0]))
-    if of_weight is not None:
-        parts.append(_weighted_twice(of_weight.expand(tuple(g.shape)), g, input, mean, rstd))
-    return _joined(parts)
-
-
-def _joined(parts: list[dict]) -> dict:
-    """What several derivatives send to the same parameters, added up."""
-    return {name: _plus(*(part.get(name) for part in parts)) for name in {name: None for part in parts for name in part}}
-
-
-@inner(returns="out rstd", grad_name="FusedRmsNormBackward0")
+@looped(RMS, returns="out rstd", grad_name="FusedRmsNormBackward0")
 def _rms_norm(input, weight, eps):
     """(x * rstd * weight, rstd) with rstd = 1 / sqrt(mean(x^2) + eps). (*, N), (N) -> (*, N), (*, 1)."""
-    return run(RMS, (input, weight), (eps,))
-
-
-_rms_norm.meta(lambda input, weight, eps: [(input.shape, input.dtype), ((*input.shape[:-1], 1), input.dtype)])
 
 
 @_rms_norm.joint
 def _(grads, input, weight, rstd, needs):
     grad, of_rstd = grads
     found = {"input": None}
-    if grad is not None and all(needs.values()) and weight.dim() == 1:
+    if grad is not None and all(needs.values()):
         found = dict(zip(("input", "weight"), _rms_norm_gradients(grad, input, weight, rstd), strict=True))
     elif grad is not None:
         found["input"] = _rms_norm_backward(grad, input, weight, rstd) if needs["input"] else None
@@ -208,43 +158,27 @@ def _(grads, input, weight, rstd, needs):
     return found
 
 
-@inner(grad_name="FusedRmsNormBackwardBackward0")
+@looped(RMS_BACK, grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_backward(g, input, weight, rstd):
     """rstd * (h - y * mean(h * y)) with h = g * weight and y = x * rstd."""
-    return run(RMS_BACK, (g, input, weight, rstd))
 
 
-@_rms_norm_backward.joint
-def _rms_norm_twice(grad, g, input, weight, rstd, result):
-    back = _rms_norm_backward(grad, input, weight.new_ones(input.shape[-1]), rstd)
-    y, h = input * rstd, g * weight
-    of_y = -rstd * (grad * (h * y).mean(-1, keepdim=True) + h * (grad * y).mean(-1, keepdim=True))
-    of_rstd = (of_y * input).sum(-1, keepdim=True) + (grad * result).sum(-1, keepdim=True) / rstd
-    return {"g": back * weight, "input": of_y * rstd, "weight": (g * back).sum_to_size(tuple(weight.shape)), "rstd": of_rstd}
-
-
-@inner(returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
+@looped(RMS_ALL, returns="dx dweight", grad_name="FusedRmsNormBackwardBackward0")
 def _rms_norm_gradients(g, input, weight, rstd):
     """The gradients of input and weight in one go: `_rms_norm_backward`, and the sum of g * y over the rows."""
-    return run(RMS_ALL, (g, input, weight, rstd))
 
 
-@_rms_norm_gradients.joint
-def _(grads, g, input, weight, rstd, results):
-    of_input, of_weight = grads
-    parts = [] if of_input is None else [_rms_norm_twice(of_input, g, input, weight, rstd, results[0])]
-    if of_weight is not None:
-        both = of_weight * g
-        of_rstd = (both * input).sum(-1, keepdim=True)
-        parts.append({"g": of_weight * (input * rstd), "input": both * rstd, "rstd": of_rstd})
-    return _joined(parts)
+# Differentiated again, all these are what follows from their formulas.
+_layer_norm_backward.joint(lambda grad, g, input, weight, mean, rstd: _again(LAYER_BACK, [grad], g, input, weight, mean, rstd))
+_weighted.joint(lambda grad, g, input, mean, rstd: _again(WEIGHTED, [grad], g, input, None, mean, rstd))
+_layer_norm_gradients.joint(lambda grads, g, input, weight, mean, rstd: _again(LAYER_ALL, grads, g, input, weight, mean, rstd))
+_rms_norm_backward.joint(lambda grad, g, input, weight, rstd: _again(RMS_BACK, [grad], g, input, weight, None, rstd))
+_rms_norm_gradients.joint(lambda grads, g, input, weight, rstd: _again(RMS_ALL, grads, g, input, weight, None, rstd))
 
 
-_layer_norm_gradients.meta(lambda g, input, weight, mean, rstd: [(input.shape, input.dtype), *[(weight.shape, weight.dtype)] * 2])
-_rms_norm_gradients.meta(lambda g, input, weight, rstd: [(input.shape, input.dtype), (weight.shape, weight.dtype)])
-_weighted.meta(lambda g, input, mean, rstd: (input.shape, input.dtype))
-_layer_norm_backward.meta(lambda g, input, weight, mean, rstd: (input.shape, input.dtype))
-_rms_norm_backward.meta(lambda g, input, weight, rstd: (input.shape, input.dtype))
+def _again(loop: Loop, grads, *operands) -> dict:
+    names = [name for name, x in zip(("g", "input", "weight", "mean", "rstd"), operands, strict=True) if x is not None]
+    return dict(zip(names, gradients(loop, grads, [x for x in operands if x is not None]), strict=True))
 
 
 # -- layer norm and rms norm -----------------------------------------------------------------------------------------------
@@ -282,14 +216,18 @@ def _normalized_alone(input, normalized_shape, weight, bias, eps):
         and all(p.shape == last and p.dtype is input.dtype for p in parameters)
     )
     if simple and input.dtype.is_floating_point and not is_recorded(input, *parameters):
-        return _layer_norm_alone(input, weight, bias, eps)
+        return _layer_norm_bare(input, eps) if weight is None else _layer_norm_alone(input, weight, bias, eps)
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
-@inner(differentiable=False, shown="layer_norm")
+@looped(LAYER_ALONE, differentiable=False, shown="layer_norm")
 def _layer_norm_alone(input, weight, bias, eps):
-    """(x - mean) * rstd, times weight and plus bias if there are any. (*, N), (N), (N) -> (*, N)."""
-    return run(LAYER_BARE, (input,), (eps,)) if weight is None else run(LAYER_ALONE, (input, weight, bias), (eps,))
+    """(x - mean) * rstd * weight + bias. (*, N), (N), (N) -> (*, N)."""
+
+
+@looped(LAYER_BARE, differentiable=False, shown="layer_norm")
+def _layer_norm_bare(input, eps):
+    """(x - mean) * rstd. (*, N) -> (*, N)."""
 
 
 @composite(method=False, grad_name="NativeLayerNormBackward0", autocast="cpu given, cuda float32")

@@ -54,10 +54,7 @@ mm.derivative(
 )
 
 
-@mm.meta
-def _(input, mat2):
-    _check_matrices("mm", input, mat2)
-    return (input.shape[0], mat2.shape[1]), input.dtype
+mm.meta(lambda input, mat2: (_check_matrices("mm", input, mat2), input.dtype))
 
 
 @on_arrays(out="same", autocast="half")
@@ -74,10 +71,7 @@ def bmm(input, mat2):
 bmm.derivative(input=lambda grad, mat2: bmm(grad, adjoint(mat2)), mat2=lambda grad, input: bmm(adjoint(input), grad))
 
 
-@bmm.meta
-def _(input, mat2):
-    _check_batches("bmm", input, mat2)
-    return (input.shape[0], input.shape[1], mat2.shape[2]), input.dtype
+bmm.meta(lambda input, mat2: (_check_batches("bmm", input, mat2), input.dtype))
 
 
 @on_arrays(public=False, method=False, grad_name="UnsafeViewBackward0")
@@ -161,10 +155,7 @@ mv.derivative(
 )
 
 
-@mv.meta
-def _(input, vec):
-    _check_vector("mv", input, vec)
-    return (input.shape[0],), input.dtype
+mv.meta(lambda input, vec: (_check_vector("mv", input, vec), input.dtype))
 
 
 @on_arrays(out="same", autocast="cuda widest")
@@ -185,10 +176,7 @@ dot.work(lambda input, tensor: _quick_dot)
 dot.derivative(input=lambda grad, tensor: grad * conj(tensor), tensor=lambda grad, input: grad * conj(input))
 
 
-@dot.meta
-def _(input, tensor):
-    _check_vectors("dot", input, tensor)
-    return (), input.dtype
+dot.meta(lambda input, tensor: (_check_vectors("dot", input, tensor), input.dtype))
 
 
 @composite(out="same", grad_name="VdotBackward0", autocast="cuda widest")
@@ -238,7 +226,7 @@ def _accumulate(input, mat1, mat2, beta, alpha):
 @on_arrays(inplace=True, out="same", autocast="half")
 def addmm(input, mat1, mat2, *, beta=1, alpha=1):
     """beta * input + alpha * (mat1 @ mat2). input broadcasts to (M, N); mat1 (M, K), mat2 (K, N) -> (M, N)."""
-    _check_addmm(input, mat1, mat2)
+    _check_addend("addmm", input, _check_matrices("addmm", mat1, mat2), mat1.dtype)
     return _accumulate(input, mat1, mat2, beta, alpha)
 
 
@@ -265,21 +253,13 @@ addmm.derivative(
 )
 
 
-def _check_addmm(input, mat1, mat2) -> None:
-    _check_matrices("addmm", mat1, mat2)
-    _check_addend("addmm", input, (mat1.shape[0], mat2.shape[1]), mat1.dtype)
-
-
-@addmm.meta
-def _(input, mat1, mat2, *, beta=1, alpha=1):
-    _check_addmm(input, mat1, mat2)
-    return (mat1.shape[0], mat2.shape[1]), mat1.dtype
+addmm.meta(lambda input, mat1, mat2, **_: (_check_addend("addmm", input, _check_matrices("addmm", mat1, mat2), mat1.dtype), mat1.dtype))
 
 
 @on_arrays(inplace=True, out="same", autocast="half")
 def baddbmm(input, batch1, batch2, *, beta=1, alpha=1):
     """beta * input + alpha * (batch1 @ batch2). input broadcasts to (B, M, N); batch1 (B, M, K), batch2 (B, K, N) -> (B, M, N)."""
-    _check_baddbmm(input, batch1, batch2)
+    _check_addend("baddbmm", input, _check_batches("baddbmm", batch1, batch2), batch1.dtype)
     return _accumulate(input, batch1, batch2, beta, alpha)
 
 
@@ -290,15 +270,9 @@ baddbmm.derivative(
 )
 
 
-def _check_baddbmm(input, batch1, batch2) -> None:
-    _check_batches("baddbmm", batch1, batch2)
-    _check_addend("baddbmm", input, (*batch1.shape[:2], batch2.shape[2]), batch1.dtype)
-
-
 @baddbmm.meta
 def _(input, batch1, batch2, *, beta=1, alpha=1):
-    _check_baddbmm(input, batch1, batch2)
-    return (*batch1.shape[:2], batch2.shape[2]), batch1.dtype
+    return _check_addend("baddbmm", input, _check_batches("baddbmm", batch1, batch2), batch1.dtype), batch1.dtype
 
 
 @composite(inplace=True, out=True, grad_name="AddbmmBackward0", autocast="half")
@@ -339,16 +313,17 @@ def addr(input, vec1, vec2, *, beta=1, alpha=1):
     return input.to(dtype) * input.new_full((), beta, dtype=dtype) + added
 
 
-# -- checks ----------------------------------------------------------------------------------------------------------------
+# -- checks, each of which gives the shape of the product -------------------------------------------------------------------
 
 
-def _check_matrices(name: str, a, b) -> None:
+def _check_matrices(name: str, a, b) -> tuple[int, int]:
     for which, m in (("mat1", a), ("mat2", b)):
         if m.ndim != 2:
             raise RuntimeError(f"{name}: {which} must be a matrix, got a {m.ndim}-D tensor of shape {tuple(m.shape)}")
     _check_dtypes(name, a, b)
     if a.shape[1] != b.shape[0]:
         _refuse_shapes(a.shape, b.shape)
+    return a.shape[0], b.shape[1]
 
 
 def _refuse_shapes(a, b) -> None:
@@ -374,7 +349,7 @@ def _check_dtypes(name: str, a, b) -> None:
         raise NotImplementedError(f'"{name}" is not implemented for bool tensors: convert them first, as in x.float()')
 
 
-def _check_batches(name: str, a, b) -> None:
+def _check_batches(name: str, a, b) -> tuple[int, int, int]:
     for which, m in (("batch1", a), ("batch2", b)):
         if m.ndim != 3:
             raise RuntimeError(f"{which} must be a 3D tensor, got {m.ndim}D of shape {tuple(m.shape)} ({name}; torch.matmul broadcasts)")
@@ -384,6 +359,7 @@ def _check_batches(name: str, a, b) -> None:
             f"Expected size for first two dimensions of batch2 tensor to be [{a.shape[0]}, {a.shape[2]}], found "
             f"[{b.shape[0]}, {b.shape[1]}]."
         )
+    return *a.shape[:2], b.shape[2]
 
 
 def _check_broadcast(a, b) -> tuple[int, ...]:
@@ -394,7 +370,7 @@ def _check_broadcast(a, b) -> tuple[int, ...]:
     return layout.broadcast_shapes(tuple(a.shape[:-2]), tuple(b.shape[:-2]))
 
 
-def _check_vector(name: str, mat, vec) -> None:
+def _check_vector(name: str, mat, vec) -> tuple[int]:
     if mat.ndim != 2 or vec.ndim != 1:
         raise RuntimeError(f"vector + matrix @ vector expected, got a {mat.ndim}-D and a {vec.ndim}-D tensor: {name} takes (M, K) and (K)")
     _check_dtypes(name, mat, vec)
@@ -402,9 +378,10 @@ def _check_vector(name: str, mat, vec) -> None:
         raise RuntimeError(
             f"size mismatch, got mat ({mat.shape[0]}x{mat.shape[1]}), vec ({vec.shape[0]}): {name} needs {mat.shape[1]} elements"
         )
+    return (mat.shape[0],)
 
 
-def _check_vectors(name: str, a, b) -> None:
+def _check_vectors(name: str, a, b) -> tuple[()]:
     if a.ndim != 1 or b.ndim != 1:
         raise RuntimeError(f"1D tensors expected, found {a.ndim}D and {b.ndim}D ({name}; torch.matmul takes others)")
     if a.dtype != b.dtype:
@@ -412,9 +389,10 @@ def _check_vectors(name: str, a, b) -> None:
     _check_dtypes(name, a, b)
     if a.size != b.size:
         raise RuntimeError(f"inconsistent tensor size: {a.size} and {b.size} elements cannot be paired")
+    return ()
 
 
-def _check_addend(name: str, input, shape, dtype) -> None:
+def _check_addend(name: str, input, shape: tuple, dtype) -> tuple:
     if input.dtype != dtype:
         found = f"{dtypes.of_array(input).name} and {dtypes.OF_NUMPY[dtype].name}"
         raise RuntimeError(
@@ -422,3 +400,4 @@ def _check_addend(name: str, input, shape, dtype) -> None:
         )
     if input.shape != shape and input.shape != shape[-1:]:
         layout.expand(tuple(input.shape), arrays.element_strides(input), shape)  # raises where it does not broadcast
+    return shape

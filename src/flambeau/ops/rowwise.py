@@ -6,18 +6,22 @@
         return powers * (1 / total(powers))
 
 The operation, its loops for the CPU and for GPUs, its derivative (an operation of its own, `_softmax_backward`) and the derivative of that follow
-from the formula (kernels/loops/).
+from the formula (kernels/loops/). A loop of several operands along the last dimension is an operation by `looped`; what flows back through it, and what
+it does inside vmap, are operations that follow from its formula, too.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import lru_cache
 
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
+from flambeau.kernels.language.simplify import ZERO, add
 from flambeau.kernels.loops import derive, run
-from flambeau.kernels.loops.language import Loop, declare
+from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop, declare, extent
 from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import checked_dtype
 from flambeau.ops.views import whole
@@ -38,7 +42,7 @@ def rowwise(grad_name: str, **columns) -> Callable[[Callable], ArrayOp]:
                 raise NotImplementedError(f'"{name}" not implemented for {input.dtype.name}. Try {name}(x, dim, dtype=torch.float32)')
             return run.run(loop, (input,), (), layout.wrap_dim(whole(dim), input.ndim))
 
-        forward.__module__ = formula.__module__  # the file that declares the operation
+        forward.__module__ = formula.__module__
 
         def prepare(input, dim, dtype):
             usual = dtype is None and input.dtype.kind not in "biuc"
@@ -73,13 +77,45 @@ def _backward(name: str, back: Loop, grad_name: str) -> ArrayOp:
         grad_name=grad_name,
     )(forward)
     op.meta(lambda g, y, dim: (g.shape, g.dtype))
-    further = [derive.backward(back, k, f"{name}_backward_{k}") for k in range(2)]
     op.derivative(
-        g=lambda grad, g, y, dim: by_operations(further[0], (grad, g, y), dim),
-        y=lambda grad, g, y, dim: by_operations(further[1], (grad, g, y), dim),
+        g=lambda grad, g, y, dim: gradients(back, [grad], [g, y], dim, (0,))[0],
+        y=lambda grad, g, y, dim: gradients(back, [grad], [g, y], dim, (1,))[1],
     )
     return op
 
+
+# -- loops of several operands -----------------------------------------------------------------------------------------------
+
+LOOPED: dict[str, Loop] = {}  # by the names of their operations
+
+
+def looped(loop: Loop, **columns) -> Callable[[Callable], ArrayOp]:
+    """Declare the operation that carries out a loop. The decorated function shows its parameters: the loop's operands, then its options."""
+
+    def declared(signature: Callable) -> ArrayOp:
+        op = on_arrays(**{"public": False, "method": False} | columns)(signature)
+        n = len(loop.loads)
+
+        def forward(*given, **named):
+            given = (*given, *named.values())
+            return run.run(loop, given[:n], given[n:])
+
+        def shapes(*given, **named):
+            first = (*given, *named.values())[0]
+            found = {ROW: first.shape, EACH: (*first.shape[:-1], 1), SHARED: first.shape[-1:]}
+            specs = [(found[access], first.dtype) for access in loop.stores]
+            return specs if op.returns else specs[0]
+
+        forward.__module__ = signature.__module__  # the file that declares the operation
+        op.forward, op.shape_rule = forward, shapes
+        op.work(lambda *given: run.ready(loop, given[:n], given[n:]))
+        LOOPED[op.name] = loop
+        return op
+
+    return declared
+
+
+# -- loops by operations -----------------------------------------------------------------------------------------------------
 
 OPERATORS: dict[str, Callable] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "neg": operator.neg, "lt": operator.lt, "gt": operator.gt,
@@ -88,21 +124,63 @@ OPERATORS: dict[str, Callable] = {
 }  # fmt: skip
 
 
-def by_operations(loop: Loop, tensors, dim: int):
-    """The loop carried out on tensors, by operations, so that it can be differentiated again."""
-    known: dict[Expr, object] = {}
+class _ByOperations:
+    """The values of formulas on tensors, by operations, so that they can be differentiated."""
 
-    def value(expr: Expr):
-        if expr not in known:
-            known[expr] = leaf(expr) if not expr.args else applied(expr, [value(a) for a in expr.args])
-        return known[expr]
+    def __init__(self, tensors, options=(), dim: int = -1):
+        self.tensors, self.options, self.dim = tensors, options, dim
+        self.known: dict[Expr, object] = {}
 
-    def leaf(expr: Expr):
-        return tensors[expr.value] if expr.op == "load" else tensors[0].shape[dim] if expr.op == "extent" else expr.value
+    def __call__(self, expr: Expr):
+        if expr not in self.known:
+            self.known[expr] = self.leaf(expr) if not expr.args else self.mean(expr) if _is_mean(expr) else self.applied(expr)
+        return self.known[expr]
 
-    def applied(expr: Expr, args: list):
+    def leaf(self, expr: Expr):
+        if expr.op in ("load", "param"):
+            return (self.tensors if expr.op == "load" else self.options)[expr.value]
+        return self.tensors[0].shape[self.dim] if expr.op == "extent" else expr.value
+
+    def mean(self, expr: Expr):
+        return self(expr.args[0].args[0]).mean(self.dim, keepdim=True)
+
+    def applied(self, expr: Expr):
+        args = [self(a) for a in expr.args]
         if expr.op == "total":
-            return args[0].sum(dim, keepdim=True)
-        return args[0].amax(dim, keepdim=True) if expr.op == "peak" else OPERATORS[expr.op](*args)
+            return args[0].sum(self.dim, keepdim=True)
+        return args[0].amax(self.dim, keepdim=True) if expr.op == "peak" else OPERATORS[expr.op](*args)
 
-    return value(loop.values[0])
+
+def _is_mean(expr: Expr) -> bool:
+    return expr.op == "div" and expr.args[0].op == "total" and expr.args[1] is extent
+
+
+def by_operations(loop: Loop, operands, options=()):
+    """The stores of a loop, by operations."""
+    value = _ByOperations(operands, options)
+    n = operands[0].shape[-1:]
+    found = [value(v).sum_to_size(n) if access == SHARED else value(v) for v, access in zip(loop.values, loop.stores, strict=True)]
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def gradients(loop: Loop, grads, operands, dim: int = -1, wanted=None) -> list:
+    """How gradients of the stores (or None) reach the operands, by operations; None where nothing does, or it is not wanted."""
+    value = _ByOperations([*operands, *grads], (), dim)
+    flows = _flows(loop, tuple([g is not None for g in grads]))
+    found: list = [None] * len(operands)
+    for k in range(len(operands)) if wanted is None else wanted:
+        if flows[k] is not ZERO:
+            found[k] = value(flows[k])
+            if loop.loads[k] == SHARED:
+                found[k] = found[k].sum_to_size(tuple(operands[k].shape))
+    return found
+
+
+@lru_cache(None)
+def _flows(loop: Loop, there: tuple[bool, ...]) -> list[Expr]:
+    """What reaches each operand, where there are gradients of some stores: loads behind those of the operands."""
+    seeds: dict[Expr, Expr] = {}
+    for k, value in enumerate(loop.values):
+        if there[k]:
+            seeds[value] = add(seeds.get(value, ZERO), e.load(len(loop.loads) + k))
+    return [derive.real(derive.adjoint(loop, seeds, k)) for k in range(len(loop.loads))]

@@ -111,10 +111,3 @@ def swap_module(mod: Any, mapping: dict, custom_module_class_mapping: Any = None
 def get_default_dynamic_quant_module_mappings() -> dict[type, Any]:
     """Which layer takes the place of which."""
     return dict(DEFAULT_DYNAMIC_QUANT_MODULE_MAPPINGS)
-
-
-def _remove_qconfig(module: Module) -> None:
-    """Forget what `propagate_qconfig_` wrote."""
-    for part in module.modules():
-        if hasattr(part, "qconfig"):
-            del part.qconfig

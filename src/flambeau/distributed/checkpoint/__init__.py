@@ -1,18 +1,20 @@
 """torch.distributed.checkpoint: states of many processes in one checkpoint, loaded by any number of them."""
 
-# ruff: noqa: F401 - names are imported to be public
-
 from __future__ import annotations
 
-from flambeau.distributed.checkpoint import _extension
-from flambeau.distributed.checkpoint.api import CheckpointException
-from flambeau.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
-from flambeau.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from flambeau.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
-from flambeau.distributed.checkpoint.metadata import BytesStorageMetadata, ChunkStorageMetadata, Metadata, TensorStorageMetadata
-from flambeau.distributed.checkpoint.optimizer import load_sharded_optimizer_state_dict
-from flambeau.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner, WriteItem
-from flambeau.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader
-from flambeau.distributed.checkpoint.state_dict_loader import load, load_state_dict
-from flambeau.distributed.checkpoint.state_dict_saver import async_save, save, save_state_dict
-from flambeau.distributed.checkpoint.storage import StorageReader, StorageWriter
+from flambeau.doors import door
+
+__getattr__, __dir__, __all__ = door(__name__, {
+    "api": "CheckpointException",
+    "default_planner": "DefaultLoadPlanner DefaultSavePlanner",
+    "folder_reader": "FileSystemReader",
+    "folder_writer": "FileSystemWriter",
+    "hf_storage": "HuggingFaceStorageReader HuggingFaceStorageWriter",
+    "metadata": "BytesStorageMetadata ChunkStorageMetadata Metadata TensorStorageMetadata",
+    "optimizer": "load_sharded_optimizer_state_dict",
+    "planner": "LoadPlan LoadPlanner ReadItem SavePlan SavePlanner WriteItem",
+    "quantized_hf_storage": "QuantizedHuggingFaceStorageReader",
+    "state_dict_loader": "load load_state_dict",
+    "state_dict_saver": "async_save save save_state_dict",
+    "storage": "StorageReader StorageWriter",
+})  # fmt: skip

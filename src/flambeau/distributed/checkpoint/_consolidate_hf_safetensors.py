@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flambeau import distributed as dist
 from flambeau.distributed.checkpoint.durable_stream import sync, writing
 from flambeau.distributed.checkpoint.safetensors_file import INDEX, SUFFIX, Box, boxes, file_name, write_table
 
@@ -27,8 +28,6 @@ def consolidate_safetensors_files_on_every_rank(
     input_dir: str, output_dir: str, fqn_to_index_mapping: dict[str, int], num_threads: int = 1, process_group: Any = None
 ) -> None:
     """The same by all ranks of a group together: file number n is that of rank n modulo their number. Rank 0 writes the index when all have written."""
-    from flambeau import distributed as dist
-
     rank, ranks = (dist.get_rank(process_group), dist.get_world_size(process_group)) if dist.is_initialized() else (0, 1)
     names = _names(fqn_to_index_mapping)
     own = {name: file for name, file in names.items() if fqn_to_index_mapping[name] % ranks == rank}

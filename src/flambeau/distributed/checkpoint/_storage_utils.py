@@ -19,11 +19,11 @@ def _storage_setup(storage: Any, checkpoint_id: str | os.PathLike | None, reader
             "`checkpoint_id` must be specified if storage_reader/storage_writer is None: the folder of the checkpoint, checkpoint_id='checkpoints/step_100' "
             "for example"
         )
-    kind: Any = FileSystemReader if reader else FileSystemWriter
     if "://" in os.fspath(checkpoint_id):
-        from flambeau.distributed.checkpoint._fsspec_filesystem import FsspecReader, FsspecWriter
-
-        kind = FsspecReader if reader else FsspecWriter
+        raise NotImplementedError(
+            f"{checkpoint_id} is no folder of this machine: give storage_reader/storage_writer, an object with the methods of StorageReader or StorageWriter"
+        )
+    kind: Any = FileSystemReader if reader else FileSystemWriter
     if not reader and not kind.validate_checkpoint_id(checkpoint_id):
         raise RuntimeError(
             "Cannot detect which StorageReader or StorageWriter to use. Please specify the storage_reader/storage_writer: "

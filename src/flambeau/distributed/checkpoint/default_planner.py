@@ -15,7 +15,6 @@ from flambeau.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from flambeau.distributed.checkpoint._nested_dict import FLATTEN_MAPPING, flatten_state_dict
 from flambeau.distributed.checkpoint._traverse import set_element, traverse_state_dict_v_2_3
 from flambeau.distributed.checkpoint.box_check import _validate_global_plan
-from flambeau.distributed.checkpoint.finding import find_state_dict_object
 from flambeau.distributed.checkpoint.metadata import (
     STATE_DICT_TYPE,
     STORAGE_TYPES,
@@ -35,18 +34,15 @@ from flambeau.distributed.checkpoint.planner_helpers import (
     _merge_delta_local_plans,
 )
 from flambeau.distributed.checkpoint.resharding import narrow_tensor_by_index
+from flambeau.distributed.checkpoint.utils import find_state_dict_object
 from flambeau.serialization import load, save
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty
 
 __all__ = [
-    "DefaultLoadPlanner",
-    "DefaultSavePlanner",
-    "create_default_global_load_plan",
-    "create_default_global_save_plan",
-    "create_default_local_load_plan",
-    "create_default_local_save_plan",
-]
+    "DefaultLoadPlanner", "DefaultSavePlanner", "create_default_global_load_plan", "create_default_global_save_plan",
+    "create_default_local_load_plan", "create_default_local_save_plan",
+]  # fmt: skip
 
 
 class DefaultSavePlanner(SavePlanner):
@@ -359,9 +355,3 @@ def create_default_global_save_plan(all_plans: list[SavePlan], rewrite_index_hin
             items.append(item)
         plans.append(replace(plan, items=items))
     return plans, Metadata(described)
-
-
-def _create_default_local_metadata(state_dict: STATE_DICT_TYPE) -> Metadata:
-    """How a checkpoint of this rank alone would be described."""
-    _, metadata = create_default_global_save_plan([create_default_local_save_plan(state_dict, True)])
-    return metadata

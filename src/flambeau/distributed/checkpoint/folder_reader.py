@@ -10,14 +10,14 @@ from typing import IO, Any
 
 from flambeau.distributed.checkpoint import file_names, metadata_file
 from flambeau.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
-from flambeau.distributed.checkpoint.file_view import _create_file_view
 from flambeau.distributed.checkpoint.folders import AnyPath, FileSystem, FileSystemBase
 from flambeau.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from flambeau.distributed.checkpoint.places import _StorageInfo
 from flambeau.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from flambeau.distributed.checkpoint.resharding import narrow_tensor_by_index
 from flambeau.distributed.checkpoint.storage import StorageReader
-from flambeau.futures import Future
+from flambeau.distributed.checkpoint.utils import _create_file_view
+from flambeau.futures import Future, finished
 from flambeau.serialization import load
 from flambeau.tensor import Tensor
 
@@ -80,9 +80,7 @@ class FileSystemReader(StorageReader):
         for name, wanted in by_file.items():
             wanted.sort(key=lambda pair: pair[0].offset)
             self._read_file(name, wanted, planner)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return finished(None)
 
     def _place(self, index: MetadataIndex) -> _StorageInfo:
         place = self.storage_data.get(index)

@@ -31,15 +31,26 @@ from flambeau.distributed.checkpoint.places import SerializationFormat, _Storage
 from flambeau.distributed.checkpoint.planner import SavePlan, SavePlanner
 from flambeau.distributed.checkpoint.staging import BlockingAsyncStager
 from flambeau.distributed.checkpoint.storage import StorageWriter, WriteResult
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 
 __all__ = ["FileSystemWriter"]
 
 VERSION = "1.0.0"  # of the format, as PyTorch counts
 
 
-class _FileSystemWriter(StorageWriter):
-    """Writes checkpoints to a folder. What `FileSystemWriter` is, without staging."""
+class FileSystemWriter(StorageWriter, BlockingAsyncStager):
+    """Writes checkpoints to a folder of this machine.
+
+    path                      the folder; it is made if it is not there
+    single_file_per_rank      one file for each rank (and thread) instead of one for each tensor
+    sync_files                return when the disk has everything. Without it, a power cut can lose the checkpoint; a killed process cannot
+    thread_count              threads that write, each to a file of its own
+    per_thread_copy_ahead     bytes that are fetched from a GPU while others are written
+    cache_staged_state_dict   async_save keeps the memory of its copy for the next one
+    overwrite                 replace a checkpoint that is there, when the new one is complete; False: RuntimeError
+
+        torch.distributed.checkpoint.save(state, storage_writer=FileSystemWriter("checkpoint", thread_count=2))
+    """
 
     def __init__(
         self,
@@ -48,13 +59,12 @@ class _FileSystemWriter(StorageWriter):
         sync_files: bool = True,
         thread_count: int = 1,
         per_thread_copy_ahead: int = 10_000_000,
+        cache_staged_state_dict: bool = False,
         overwrite: bool = True,
         _extensions: Sequence[StreamTransformExtension] | None = None,
         serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
-        *args: Any,
-        **kwargs: Any,
     ) -> None:
-        super().__init__()
+        BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
         if thread_count < 1:
             raise ValueError(f"thread_count is the number of threads that write, at least 1: found {thread_count}")
         self.fs: FileSystemBase = FileSystem()
@@ -156,9 +166,7 @@ class _FileSystemWriter(StorageWriter):
         )
         if self.sync_files and files:
             self.fs.sync_folder(self.path)
-        done: Future[list[WriteResult]] = Future()
-        done.set_result(results)
-        return done
+        return finished(results)
 
     @contextmanager
     def _new_file(self, name: str) -> Iterator[Any]:
@@ -220,6 +228,11 @@ class _FileSystemWriter(StorageWriter):
             with suppress(OSError):  # somebody else has removed it, or may: the checkpoint does not depend on it
                 self.fs.rm_file(self.fs.concat_path(self.path, name))
 
+    def stage(self, state_dict: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
+        """A copy of the state in main memory, which training cannot change any more."""
+        self.per_thread_copy_ahead = 0  # the copy is in main memory: nothing is fetched from a GPU later
+        return super().stage(state_dict)
+
     def storage_meta(self) -> StorageMeta | None:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self.save_id)
 
@@ -233,46 +246,4 @@ class _FileSystemWriter(StorageWriter):
         return FileSystem.validate_checkpoint_id(checkpoint_id)
 
 
-class FileSystemWriter(_FileSystemWriter, BlockingAsyncStager):
-    """Writes checkpoints to a folder of this machine.
-
-    path                      the folder; it is made if it is not there
-    single_file_per_rank      one file for each rank (and thread) instead of one for each tensor
-    sync_files                return when the disk has everything. Without it, a power cut can lose the checkpoint; a killed process cannot
-    thread_count              threads that write, each to a file of its own
-    per_thread_copy_ahead     bytes that are fetched from a GPU while others are written
-    cache_staged_state_dict   async_save keeps the memory of its copy for the next one
-    overwrite                 replace a checkpoint that is there, when the new one is complete; False: RuntimeError
-
-        torch.distributed.checkpoint.save(state, storage_writer=FileSystemWriter("checkpoint", thread_count=2))
-    """
-
-    def __init__(
-        self,
-        path: AnyPath,
-        single_file_per_rank: bool = True,
-        sync_files: bool = True,
-        thread_count: int = 1,
-        per_thread_copy_ahead: int = 10_000_000,
-        cache_staged_state_dict: bool = False,
-        overwrite: bool = True,
-        _extensions: Sequence[StreamTransformExtension] | None = None,
-        serialization_format: SerializationFormat = SerializationFormat.TORCH_SAVE,
-    ) -> None:
-        _FileSystemWriter.__init__(
-            self,
-            path=path,
-            single_file_per_rank=single_file_per_rank,
-            sync_files=sync_files,
-            thread_count=thread_count,
-            per_thread_copy_ahead=per_thread_copy_ahead,
-            overwrite=overwrite,
-            _extensions=_extensions,
-            serialization_format=serialization_format,
-        )
-        BlockingAsyncStager.__init__(self, cache_staged_state_dict=cache_staged_state_dict)
-
-    def stage(self, state_dict: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
-        """A copy of the state in main memory, which training cannot change any more."""
-        self.per_thread_copy_ahead = 0  # the copy is in main memory: nothing is fetched from a GPU later
-        return super().stage(state_dict)
+_FileSystemWriter = FileSystemWriter  # without staging in PyTorch

@@ -26,7 +26,7 @@ from flambeau.distributed.checkpoint.resharding import local_tensor, narrow_tens
 from flambeau.distributed.checkpoint.state_dict_loader import _load_state_dict
 from flambeau.distributed.checkpoint.state_dict_saver import _save_state_dict
 from flambeau.distributed.checkpoint.storage import StorageReader
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 from flambeau.serialization import load, save
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty
@@ -105,9 +105,7 @@ class BroadcastingTorchSaveReader(StorageReader):
             for item in wanted.get(name, ()):
                 start = [a + b for a, b in zip(item.storage_index.offset or (), item.storage_offsets, strict=True)]
                 fill(planner, item, narrow_tensor_by_index(whole, start, item.lengths))
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return finished(None)
 
     def _sent(self, name: str, wanted: Tensor, saved: dict[str, Any]) -> Tensor:
         """A whole tensor of the file, on every rank."""

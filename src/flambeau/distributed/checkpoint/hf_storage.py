@@ -36,7 +36,7 @@ from flambeau.distributed.checkpoint.resharding import narrow_tensor_by_index
 from flambeau.distributed.checkpoint.safetensors_file import INDEX, OFFSETS, SHARDING, SUFFIX, Box, file_name
 from flambeau.distributed.checkpoint.storage import WriteResult
 from flambeau.dtypes import dtype, uint8
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 from flambeau.tensor import Size
 
 __all__ = ["HuggingFaceStorageReader", "HuggingFaceStorageWriter"]
@@ -106,11 +106,10 @@ class HuggingFaceStorageWriter(FileSystemWriter):
             files.setdefault(file_name(1 if numbers is None else numbers[item.index.fqn], highest, shard), []).append(item)
         with ThreadPoolExecutor(max(1, min(self.thread_count, len(files))), "flambeau.checkpoint") as pool:
             jobs = [pool.submit(self._write, name, items, planner) for name, items in files.items()]
-        done: Future[list[WriteResult]] = Future()
-        done.set_result([result for job in jobs for result in job.result()])
+        results = [result for job in jobs for result in job.result()]
         if self.sync_files and files:
             self.fs.sync_folder(self.path)
-        return done
+        return finished(results)
 
     def _write(self, name: str, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
         # The table comes first and needs the shapes alone, so one tensor at a time is in memory twice.
@@ -175,9 +174,7 @@ class HuggingFaceStorageReader(FileSystemReader):
             jobs = [pool.submit(self._read, path, items, planner) for path, items in by_file.items()]
         for job in jobs:
             job.result()
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+        return finished(None)
 
     def _read(self, path: str, items: list[ReadItem], planner: LoadPlanner) -> None:
         with self._open(path) as (stream, boxes):

@@ -58,11 +58,3 @@ def _dcp_method_logger(log_exceptions: bool = False, **wrapper_kwargs: Any) -> C
         return reporting
 
     return decorate
-
-
-def _init_logger(rank: int) -> None:
-    """Print what is said here to the terminal, with the rank in front."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(f"[%(asctime)s] [{rank}] %(message)s"))
-    _dcp_logger.setLevel(logging.INFO)
-    _dcp_logger.addHandler(handler)

@@ -17,14 +17,9 @@ from flambeau.ops.formats import channels_last, contiguous_format, memory_format
 from flambeau.tensor import Size, Tensor, layouts
 
 __all__ = [
-    "BytesStorageMetadata",
-    "ChunkStorageMetadata",
-    "Metadata",
-    "MetadataIndex",
-    "StorageMeta",
-    "TensorProperties",
+    "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
     "TensorStorageMetadata",
-]
+]  # fmt: skip
 
 
 @dataclass

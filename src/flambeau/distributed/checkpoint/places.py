@@ -9,8 +9,6 @@ from typing import Any
 
 __all__: list[str] = []
 
-_IN_FILES = "flambeau.distributed.checkpoint.filesystem"  # torch.distributed.checkpoint.filesystem, in files
-
 
 @dataclass
 class _StorageInfo:
@@ -20,8 +18,6 @@ class _StorageInfo:
     offset: int
     length: int
     transform_descriptors: Sequence[str] | None = None
-
-    __module__ = _IN_FILES
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if value is not None}
@@ -33,13 +29,13 @@ class _StoragePrefix:
 
     prefix: str
 
-    __module__ = _IN_FILES
-
 
 class SerializationFormat(Enum):
     """How a tensor is written."""
 
-    __module__ = _IN_FILES
-
     TORCH_SAVE = "torch_save"
     SAFETENSORS = "safetensors"
+
+
+for _kind in (_StorageInfo, _StoragePrefix, SerializationFormat):
+    _kind.__module__ = "flambeau.distributed.checkpoint.filesystem"  # torch.distributed.checkpoint.filesystem, in files

@@ -23,17 +23,9 @@ from flambeau.distributed.checkpoint.metadata import (
 from flambeau.tensor import Size, Tensor
 
 __all__ = [
-    "BytesIOWriteData",
-    "LoadItemType",
-    "LoadPlan",
-    "LoadPlanner",
-    "ReadItem",
-    "SavePlan",
-    "SavePlanner",
-    "TensorWriteData",
-    "WriteItem",
+    "BytesIOWriteData", "LoadItemType", "LoadPlan", "LoadPlanner", "ReadItem", "SavePlan", "SavePlanner", "TensorWriteData", "WriteItem",
     "WriteItemType",
-]
+]  # fmt: skip
 
 
 class WriteItemType(Enum):

@@ -9,7 +9,6 @@ from typing import Any
 
 from flambeau import devices
 from flambeau.distributed.checkpoint.metadata import (
-    STATE_DICT_TYPE,
     STORAGE_TYPES,
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -66,21 +65,8 @@ def _create_write_item_for_bytesio(fqn: str, bytes: Any) -> WriteItem:
     return WriteItem(MetadataIndex(fqn), WriteItemType.BYTE_IO)
 
 
-def _create_default_metadata_only_plan(state_dict: STATE_DICT_TYPE) -> SavePlan:
-    """A plan of everything this rank has, for its description alone."""
-    return SavePlan([item for fqn, value in state_dict.items() for item in _create_write_items(fqn, value)])
-
-
 def _create_chunk_from_tensor(tensor: Tensor) -> ChunkStorageMetadata:
     return ChunkStorageMetadata(Size([0] * tensor.dim()), tensor.size())
-
-
-def _create_chunk_from_dtensor(tensor: Any) -> ChunkStorageMetadata:
-    """The one box that this rank has of a DTensor."""
-    boxes = local_boxes(tensor)
-    if len(boxes) != 1:
-        raise ValueError(f"this rank has {len(boxes)} boxes of a DTensor with the placements {tensor.placements}: expected one")
-    return boxes[0]
 
 
 def _create_chunk_list(tensor: Any) -> list[ChunkStorageMetadata]:

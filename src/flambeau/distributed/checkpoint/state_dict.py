@@ -24,20 +24,10 @@ from flambeau.optim.optimizer import Optimizer
 from flambeau.tensor import Tensor
 
 __all__ = [
-    "FQNS_T",
-    "DictValueType",
-    "ListDictValueType",
-    "OptimizerStateType",
-    "PrimitiveType",
-    "StateDictOptions",
-    "ValueType",
-    "get_model_state_dict",
-    "get_optimizer_state_dict",
-    "get_state_dict",
-    "set_model_state_dict",
-    "set_optimizer_state_dict",
+    "FQNS_T", "DictValueType", "ListDictValueType", "OptimizerStateType", "PrimitiveType", "StateDictOptions", "ValueType",
+    "get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "set_model_state_dict", "set_optimizer_state_dict",
     "set_state_dict",
-]
+]  # fmt: skip
 
 FQNS_T: TypeAlias = set[str]
 PrimitiveType: TypeAlias = Tensor | int | float | str

@@ -14,7 +14,7 @@ from flambeau.distributed.collectives.checks import (
     check_dense,
 )
 from flambeau.distributed.collectives.deprecations import old
-from flambeau.distributed.collectives.world import _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import AllgatherOptions
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | 
         check_alike(tensor_list, tensor, "all_gather", "tensor_list")
     opts = AllgatherOptions()
     opts.asyncOp = async_op
-    work = pg.allgather([tensor_list], [tensor], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.allgather([tensor_list], [tensor], opts), async_op)
 
 
 def _is_uneven(tensors: list[Tensor]) -> bool:
@@ -70,12 +65,7 @@ def all_gather_single(
         return coalescing.collect(pg, all_gather_single, input_tensor, output_tensor, None, async_op)
     opts = AllgatherOptions()
     opts.asyncOp = async_op
-    work = pg._allgather_base(output_tensor, input_tensor, opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg._allgather_base(output_tensor, input_tensor, opts), async_op)
 
 
 def check_sizes(whole: Tensor, part: Tensor, ranks: int, function: str, name_of_whole: str, name_of_part: str) -> None:

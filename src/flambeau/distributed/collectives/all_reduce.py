@@ -13,7 +13,7 @@ from flambeau.distributed.collectives.checks import (
     refuse_complex,
 )
 from flambeau.distributed.collectives.deprecations import old
-from flambeau.distributed.collectives.world import _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import AllreduceCoalescedOptions, AllreduceOptions
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.tensor import Tensor
@@ -39,12 +39,7 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: ProcessGroup | Non
         return coalescing.collect(pg, all_reduce, tensor, None, op, async_op)
     opts = AllreduceOptions()
     opts.reduceOp, opts.asyncOp = op, async_op
-    work = pg.allreduce([tensor], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.allreduce([tensor], opts), async_op)
 
 
 @old("torch.distributed.all_reduce_coalesced", "all_reduce")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flambeau.distributed.collectives.checks import _check_single_tensor, _check_tensor_list, _ensure_all_tensors_same_dtype, check_count
-from flambeau.distributed.collectives.world import _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import AllToAllOptions
 
 if TYPE_CHECKING:
@@ -44,12 +44,7 @@ def all_to_all_single(
         )
     opts = AllToAllOptions()
     opts.asyncOp = async_op
-    work = pg.alltoall_base(output, input, receives, sends, opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.alltoall_base(output, input, receives, sends, opts), async_op)
 
 
 def _splits(tensor: Tensor, sizes: Sequence[int] | None, ranks: int, which: str) -> list[int]:
@@ -95,9 +90,4 @@ def all_to_all(
         )
     opts = AllToAllOptions()
     opts.asyncOp = async_op
-    work = pg.alltoall(output_tensor_list, input_tensor_list, opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.alltoall(output_tensor_list, input_tensor_list, opts), async_op)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from flambeau.distributed.collectives.world import _check_valid_timeout, _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _check_valid_timeout, _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import BarrierOptions
 
 if TYPE_CHECKING:
@@ -31,12 +31,7 @@ def barrier(
     if timeout is not None:
         _check_valid_timeout(timeout)
         opts.timeout = timeout
-    work = pg.barrier(opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.barrier(opts), async_op)
 
 
 def monitored_barrier(group: ProcessGroup | None = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flambeau.distributed.collectives.checks import _check_single_tensor, check_root
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank
-from flambeau.distributed.collectives.world import _group_or_default_group
+from flambeau.distributed.collectives.world import _group_or_default_group, waited
 from flambeau.distributed.options import BroadcastOptions
 
 if TYPE_CHECKING:
@@ -26,9 +26,4 @@ def broadcast(
     check_root(pg, root, "broadcast")
     opts = BroadcastOptions()
     opts.rootRank, opts.asyncOp = root, async_op
-    work = pg.broadcast([tensor], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.broadcast([tensor], opts), async_op)

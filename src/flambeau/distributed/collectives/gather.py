@@ -13,7 +13,7 @@ from flambeau.distributed.collectives.checks import (
     check_root,
 )
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank
-from flambeau.distributed.collectives.world import _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import GatherOptions
 
 if TYPE_CHECKING:
@@ -49,12 +49,7 @@ def gather(
         check_alike(gather_list, tensor, "gather", "gather_list")
     opts = GatherOptions()
     opts.rootRank, opts.asyncOp = root, async_op
-    work = pg.gather([gather_list] if pg.rank() == root else [], [tensor], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.gather([gather_list] if pg.rank() == root else [], [tensor], opts), async_op)
 
 
 def _validate_output_list_for_rank(my_rank: int, dst: int, gather_list: list[Any] | None) -> None:

@@ -101,19 +101,6 @@ class P2POp:
     peer: int
     tag: int
 
-    def __new__(
-        cls,
-        op: Callable,
-        tensor: Tensor,
-        peer: int | None = None,
-        group: ProcessGroup | None = None,
-        tag: int = 0,
-        group_peer: int | None = None,
-    ) -> P2POp:
-        _check_op(op)
-        _check_single_tensor(tensor, "tensor")
-        return object.__new__(cls)
-
     def __init__(
         self,
         op: Callable,
@@ -123,6 +110,8 @@ class P2POp:
         tag: int = 0,
         group_peer: int | None = None,
     ):
+        _check_op(op)
+        _check_single_tensor(tensor, "tensor")
         self.op, self.tensor, self.tag = op, tensor, tag
         self.group = group if group == GroupMember.NON_GROUP_MEMBER else _group_or_default_group(group)
         self.peer = _canonicalize_group_rank(self.group, peer, group_peer, return_global=True)

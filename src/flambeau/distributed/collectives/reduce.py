@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau.distributed.collectives.checks import _check_single_tensor, check_op, check_root, refuse_complex
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank
-from flambeau.distributed.collectives.world import _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import ReduceOptions
 from flambeau.distributed.reduce_op import ReduceOp
 
@@ -36,9 +36,4 @@ def reduce(
     refuse_complex(tensor, op, "reduce", RuntimeError)
     opts = ReduceOptions()
     opts.reduceOp, opts.rootRank, opts.asyncOp = op, root, async_op
-    work = pg.reduce([tensor], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.reduce([tensor], opts), async_op)

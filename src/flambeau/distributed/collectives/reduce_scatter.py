@@ -16,7 +16,7 @@ from flambeau.distributed.collectives.checks import (
     refuse_complex,
 )
 from flambeau.distributed.collectives.deprecations import old
-from flambeau.distributed.collectives.world import _group_or_default_group, stays_out
+from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import ReduceScatterOptions
 from flambeau.distributed.reduce_op import ReduceOp
 
@@ -43,12 +43,7 @@ def reduce_scatter(
     refuse_complex(output, op, "reduce_scatter", RuntimeError)
     opts = ReduceScatterOptions()
     opts.reduceOp, opts.asyncOp = op, async_op
-    work = pg.reduce_scatter([output], [input_list], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.reduce_scatter([output], [input_list], opts), async_op)
 
 
 def reduce_scatter_single(
@@ -72,12 +67,7 @@ def reduce_scatter_single(
         return coalescing.collect(pg, reduce_scatter_single, input, output, op, async_op)
     opts = ReduceScatterOptions()
     opts.reduceOp, opts.asyncOp = op, async_op
-    work = pg._reduce_scatter_base(output, input, opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg._reduce_scatter_base(output, input, opts), async_op)
 
 
 @old("torch.distributed.reduce_scatter_tensor", "reduce_scatter_single")

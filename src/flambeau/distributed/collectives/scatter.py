@@ -13,7 +13,7 @@ from flambeau.distributed.collectives.checks import (
     check_root,
 )
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank
-from flambeau.distributed.collectives.world import _group_or_default_group
+from flambeau.distributed.collectives.world import _group_or_default_group, waited
 from flambeau.distributed.options import ScatterOptions
 
 if TYPE_CHECKING:
@@ -50,9 +50,4 @@ def scatter(
     check_root(pg, root, "scatter")
     opts = ScatterOptions()
     opts.rootRank, opts.asyncOp = root, async_op
-    work = pg.scatter([tensor], [scatter_list] if pg.rank() == root else [], opts)
-    if async_op:
-        return work
-    if work is not None:
-        work.wait()
-    return None
+    return waited(pg.scatter([tensor], [scatter_list] if pg.rank() == root else [], opts), async_op)

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from flambeau.devices import device
-    from flambeau.distributed.groups import ProcessGroup
+    from flambeau.distributed.groups import ProcessGroup, Work
 
 __all__ = ["GroupMember", "GroupName", "group"]
 
 GroupName = str
+RankType = int
 
 
 class _World:
@@ -162,6 +163,15 @@ def stays_out(group: ProcessGroup | None, op_name: str) -> bool:
         return False
     _warn_not_in_group(op_name, stacklevel=4)
     return True
+
+
+def waited(work: Work | None, async_op: bool) -> Work | None:
+    """What a call gives that has begun: its work with `async_op`, else nothing, when it is done."""
+    if async_op:
+        return work
+    if work is not None:
+        work.wait()
+    return None
 
 
 def _check_valid_timeout(timeout: Any) -> None:

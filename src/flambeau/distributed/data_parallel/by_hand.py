@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from flambeau.distributed.data_parallel import replicas
 from flambeau.distributed.data_parallel.assignment import FIRST_BUCKET_BYTES as _DEFAULT_FIRST_BUCKET_BYTES
 from flambeau.distributed.data_parallel.assignment import assign_by_size
-from flambeau.distributed.data_parallel.builtin_hooks import hook_of
 from flambeau.tensor import Tensor
 
 __all__ = [
-    "_DEFAULT_FIRST_BUCKET_BYTES", "_broadcast_coalesced", "_compute_bucket_assignment_by_size", "_register_builtin_comm_hook",
-    "_register_comm_hook", "_verify_params_across_processes",
+    "_DEFAULT_FIRST_BUCKET_BYTES",
+    "BuiltinCommHookType",
+    "_broadcast_coalesced",
+    "_compute_bucket_assignment_by_size",
+    "_register_builtin_comm_hook",
+    "_register_comm_hook",
+    "_verify_params_across_processes",
 ]  # fmt: skip
 
 
@@ -43,3 +48,21 @@ def _register_comm_hook(reducer: Any, state: Any, comm_hook: Callable) -> None:
 def _register_builtin_comm_hook(reducer: Any, comm_hook_type: Any) -> None:
     """A hook by its number."""
     reducer._register_comm_hook(None, hook_of(comm_hook_type, reducer.group))
+
+
+class BuiltinCommHookType(enum.IntEnum):
+    """All-reduce as it is, or in float16."""
+
+    ALLREDUCE = 1
+    FP16_COMPRESS = 2
+
+
+def hook_of(kind: Any, group: Any) -> Callable:
+    """hook(state, bucket) of that number."""
+    from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    hook: Any = {
+        BuiltinCommHookType.ALLREDUCE: default_hooks.allreduce_hook,
+        BuiltinCommHookType.FP16_COMPRESS: default_hooks.fp16_compress_hook,
+    }[BuiltinCommHookType(kind)]
+    return lambda _state, bucket: hook(group, bucket)

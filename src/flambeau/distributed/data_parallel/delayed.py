@@ -25,13 +25,9 @@ def _average(ddp: Any, params: list[Tensor]) -> None:
     if not ddp.require_backward_grad_sync:
         return
     opts = options.AllreduceCoalescedOptions()
-    before = modes.state.grad
-    modes.set_recording(False)
-    try:
+    with modes.recording(False):
         grads = [p.grad for p in params if p.grad is not None]
         for grad in grads:
             grad.div_(ddp.process_group.size())
         work = ddp.process_group.allreduce_coalesced(grads, opts)
-    finally:
-        modes.set_recording(before)
     modes.state.task.callbacks.append(work.wait)

@@ -14,7 +14,7 @@ from typing import Any
 from flambeau import modes
 from flambeau.devices import device as as_device
 from flambeau.distributed.algorithms.join import Join, Joinable, JoinHook
-from flambeau.distributed.data_parallel import builtin_hooks, delayed, replicas, uneven
+from flambeau.distributed.data_parallel import by_hand, delayed, replicas, uneven
 from flambeau.distributed.data_parallel.arguments import check_hook, check_module, default_group
 from flambeau.distributed.data_parallel.assignment import BucketCapacities, assign_by_size
 from flambeau.distributed.data_parallel.buffers import Buffers, _BufferCommHook, _BufferCommHookLocation
@@ -263,15 +263,12 @@ class DistributedDataParallel(Module, Joinable):
         return self._buffers_of_model.wanted()
 
     def _sync_buffers(self) -> None:
-        with _silent():
+        with modes.recording(False):
             source = self._find_common_rank(self._distributed_rank, True) if self._join_config.enable else 0
             self._sync_module_buffers(source)
 
     def _sync_module_buffers(self, authoritative_rank: int) -> None:
         self._buffers_of_model.send(authoritative_rank)
-
-    def _assign_modules_buffers(self) -> None:
-        self._buffers_of_model.look_up()
 
     @property
     def modules_buffers(self) -> list[Tensor]:
@@ -303,7 +300,7 @@ class DistributedDataParallel(Module, Joinable):
 
     def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
         """A hook by its number: all-reduce, or all-reduce in float16."""
-        self.reducer._register_comm_hook(None, builtin_hooks.hook_of(comm_hook_type, self.process_group))
+        self.reducer._register_comm_hook(None, by_hand.hook_of(comm_hook_type, self.process_group))
         if self.logger is not None:
             self.logger._set_comm_hook_name(str(comm_hook_type))
 
@@ -334,9 +331,6 @@ class DistributedDataParallel(Module, Joinable):
     def _check_reducer_finalized(self) -> None:
         self.reducer._check_reducer_finalized()
 
-    def _fire_reducer_autograd_hook(self, idx: int, *unused: Any) -> None:
-        self.reducer._autograd_hook(idx)
-
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """What is known about this model and its last pass, by PyTorch's names."""
         assert self.logger is not None
@@ -346,9 +340,6 @@ class DistributedDataParallel(Module, Joinable):
         if sample_rate < 1:
             raise ValueError(f"DDP runtime logging sample rate should be equal or greater than 1, found {sample_rate}")
         self.reducer._set_ddp_runtime_logging_sample_rate(sample_rate)
-
-    def _set_ddp_sink_clone(self, val: bool) -> None:
-        """Outputs are given on as they are: there is nothing that could be cloned."""
 
     def _get_data_parallel_params(self, module: Module, named_params: bool = False) -> Iterator[Any]:
         """The parameters that take part."""
@@ -419,17 +410,6 @@ class DistributedDataParallel(Module, Joinable):
             self.reducer._register_comm_hook(hook_state, hook)
         if static:
             self._set_static_graph()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """As no_grad."""
-    before = modes.state.grad
-    modes.set_recording(False)
-    try:
-        yield
-    finally:
-        modes.set_recording(before)
 
 
 def _index(device: Any) -> int:

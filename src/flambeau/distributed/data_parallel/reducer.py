@@ -87,7 +87,6 @@ class Reducer:
         self.times: Counter[int] | None = None  # with a static graph: how often each parameter's gradient comes in a pass
         self.to_come: Counter[int] = Counter()
         self.works: list[Any] = []
-        self.used: Tensor | None = None
         self.nowhere: set[int] | None = None if find_unused_parameters else set()  # used by no rank; None: not known yet
         self.initial_size = process_group.size()
         self.joining: tuple[Any, bool] | None = (
@@ -260,7 +259,7 @@ class Reducer:
         if self.skip_unused and self.unused.issuperset(bucket.indices):
             return None
         self.sent_at.append(now())
-        with _unrecorded():
+        with modes.recording(False):  # backward with create_graph records what it does, and averaging is none of that
             # A hook is given gradients as they are, and averages them itself.
             bucket.fill(1.0 if self.hook is not None else 1.0 / self._divisor())
             if self.as_view:
@@ -274,7 +273,7 @@ class Reducer:
         self.expecting = False
         self.works[-1] = self._send(self.buckets[-1], wait=True)
         unused = self._unused_everywhere()
-        with _unrecorded():
+        with modes.recording(False):
             for bucket, work in zip(self.buckets, self.works, strict=True):
                 if work is not None:
                     result = work.wait()
@@ -296,9 +295,9 @@ class Reducer:
         if self.skip_unused:  # promised to be the same on all ranks
             return self.unused
         if self.nowhere is None or (self.find_unused and not self.static):
-            self.used = tensor([int(i not in self.unused) for i in range(len(self.params))], dtype=dtypes.int32)
-            self.group.allreduce([self.used], self.sum_at_once).wait()
-            self.nowhere = {i for i, ranks in enumerate(self.used.tolist()) if not ranks}
+            used = tensor([int(i not in self.unused) for i in range(len(self.params))], dtype=dtypes.int32)
+            self.group.allreduce([used], self.sum_at_once).wait()
+            self.nowhere = {i for i, ranks in enumerate(used.tolist()) if not ranks}
         return self.nowhere
 
     def _divisor(self) -> float:
@@ -358,16 +357,6 @@ class Reducer:
         """How many ranks still have data, as soon as it is known; whether averages are over the initial number of ranks all the same."""
         self.joining = (work, use_static_world_size)
 
-    def _get_zeros_like_grad_buckets(self) -> list[GradBucket]:
-        """What a rank sends that has no gradients, but takes part."""
-        return [bucket.as_zeros(bucket.number + 1 == len(self.buckets)) for bucket in self.buckets]
-
-    def _get_local_used_map(self) -> Tensor:
-        """By parameter, 1 if this rank has used it; after a pass, the number of ranks."""
-        if self.used is None:
-            return tensor([0] * len(self.params), dtype=dtypes.int32)
-        return self.used
-
     def _install_post_backward_futures(self, futures: Sequence[Any]) -> None:
         """Futures to be waited for at the end of this backward pass."""
         self.futures.extend(futures)
@@ -377,25 +366,12 @@ class Reducer:
         self.dtype = dtype
         self._build(self.assignment)
 
-    def _set_optimizer_in_backward(self) -> None:
-        """An optimizer runs as gradients come: nothing here depends on it."""
-
     def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
         """How often a pass is measured: here all are."""
-
-    def _set_sparse_metadata(self, metadata: Any) -> None:
-        raise NotImplementedError(
-            "sparse metadata for dense all-reduces: modules made with sparse=True give sparse gradients, which need none"
-        )
 
     def _update_process_group(self, group: Any) -> None:
         """Go on with other processes."""
         self.group = group
-
-    def _reset_state(self) -> None:
-        """Forget an unfinished pass, for programs that go on after an error."""
-        self.expecting = self.started = False
-        self.works, self.joining = [], None
 
     def get_backward_stats(self) -> list[int]:
         """By bucket, when it was sent, in nanoseconds from the start of backward: see _get_ddp_logging_data."""
@@ -419,17 +395,6 @@ def _outermost() -> Any:
     while task.outer is not None:
         task = task.outer
     return task
-
-
-class _unrecorded:
-    """As no_grad: backward with create_graph records what it does, and averaging is none of that."""
-
-    def __enter__(self) -> None:
-        self.before = modes.state.grad
-        modes.set_recording(False)
-
-    def __exit__(self, *error: Any) -> None:
-        modes.set_recording(self.before)
 
 
 def _tensor_of(result: Any) -> Tensor:

@@ -93,9 +93,7 @@ def broadcast(group: Any, tensors: Sequence[Tensor], src: int = 0, buffer_size: 
     opts = options.BroadcastOptions()
     opts.rootRank, opts.asyncOp = src, False
     own = group.rank() == src
-    before = modes.state.grad
-    modes.set_recording(False)
-    try:
+    with modes.recording(False):
         for indices in assign_by_size(tensors, [buffer_size])[0]:
             chosen = [tensors[i].detach() for i in indices]
             flat = zeros(sum(t.numel() for t in chosen), dtype=chosen[0].dtype, device=chosen[0].device)
@@ -107,5 +105,3 @@ def broadcast(group: Any, tensors: Sequence[Tensor], src: int = 0, buffer_size: 
             if not own:
                 for piece, t in zip(pieces, chosen, strict=True):
                     t.copy_(piece)
-    finally:
-        modes.set_recording(before)

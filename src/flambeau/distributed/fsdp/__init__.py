@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from flambeau.doors import door
 
-from flambeau.distributed.fsdp._fully_shard import *
-from flambeau.distributed.fsdp._fully_shard import __all__ as _in_place
-
-_WRAPPING = """BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig FullyShardedDataParallel LocalOptimStateDictConfig
-    LocalStateDictConfig MixedPrecision OptimStateDictConfig OptimStateKeyType ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy
-    StateDictConfig StateDictSettings StateDictType FlatParameter""".split()
-
-__all__ = sorted([*_in_place, *_WRAPPING])  # pyright: ignore
-
-
-def __getattr__(name: str) -> Any:
-    """What belongs to FullyShardedDataParallel is loaded when it is asked for."""
-    if name not in _WRAPPING:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for home in ("api", "fully_sharded_data_parallel"):
-        found = vars(import_module(f"{__name__}.{home}")).get(name)
-        if found is not None:
-            globals()[name] = found
-            break
-    return globals()[name]
+__getattr__, __dir__, __all__ = door(__name__, {
+    "_fully_shard.fsdp_module": "FSDPModule UnshardHandle register_fsdp_forward_method share_comm_ctx",
+    "_fully_shard.fully_shard": "fully_shard",
+    "_fully_shard.policies": "CPUOffloadPolicy DataParallelMeshDims MixedPrecisionPolicy OffloadPolicy",
+    "api": """BackwardPrefetch CPUOffload FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig LocalStateDictConfig
+        MixedPrecision OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig ShardingStrategy StateDictConfig
+        StateDictSettings StateDictType""",
+    "fully_sharded_data_parallel": "FlatParameter FullyShardedDataParallel OptimStateKeyType",
+})  # fmt: skip

@@ -21,15 +21,9 @@ from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
 
 __all__ = [
-    "CustomPolicy",
-    "ModuleWrapPolicy",
-    "always_wrap_policy",
-    "enable_wrap",
-    "lambda_auto_wrap_policy",
-    "size_based_auto_wrap_policy",
-    "transformer_auto_wrap_policy",
-    "wrap",
-]
+    "CustomPolicy", "ModuleWrapPolicy", "always_wrap_policy", "enable_wrap", "lambda_auto_wrap_policy", "size_based_auto_wrap_policy",
+    "transformer_auto_wrap_policy", "wrap",
+]  # fmt: skip
 
 # -- policies that see the whole tree ------------------------------------------------------------------------------
 
@@ -190,9 +184,13 @@ def _recursive_wrap(
     ignored_modules: set[Module],
     ignored_params: set[Parameter],
     only_wrap_children: bool = False,
+    _made: dict[Module, tuple[Module, int]] | None = None,
     **kwargs: Any,
 ) -> tuple[Module, int]:
-    """Wrap what a function chooses, from the leaves up; (the module or its wrapper, how many elements are wrapped now)."""
+    """Wrap what a function chooses, from the leaves up; (the module or its wrapper, how many elements are wrapped now).
+
+    A module that has several places has one wrapper in all of them: `_made` has what came of those that have been met.
+    """
     assert auto_wrap_policy is not None, "Must specify auto_wrap_policy."
     assert wrapper_cls is not None, "Must specify wrapper_cls"
     if isinstance(wrapper_cls, type):
@@ -201,11 +199,13 @@ def _recursive_wrap(
     total = sum(p.numel() for p in module.parameters() if p not in ignored_params)
     if not auto_wrap_policy(module=module, recurse=True, nonwrapped_numel=total):
         return module, 0
-    done = 0
+    done, made = 0, {} if _made is None else _made
     for name, child in module.named_children():
         if child in ignored_modules:
             continue
-        instead, elements = _recursive_wrap(child, auto_wrap_policy, wrapper_cls, ignored_modules, ignored_params, **kwargs)
+        if child not in made:
+            made[child] = _recursive_wrap(child, auto_wrap_policy, wrapper_cls, ignored_modules, ignored_params, _made=made, **kwargs)
+        instead, elements = made[child]
         setattr(module, name, instead)
         done += elements
     if not only_wrap_children and auto_wrap_policy(module=module, recurse=False, nonwrapped_numel=total - done):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from time import perf_counter_ns
 from typing import Any
@@ -131,9 +131,21 @@ class Engine:
         """How long a call may take."""
         return (self.timeout if timeout is None or timeout <= options.UNSET_TIMEOUT else timeout).total_seconds()
 
-    def one_by_one(self, calls: Sequence[Callable], arguments: Any, opts: Any, outputs: Tensors) -> Work:
-        """Several calls as one: the last of the lane's steps ends after the others."""
-        works = [call(*each, opts) for call, each in zip(calls, arguments, strict=True)]
+    # ---- several calls as one ----
+
+    def allgather_coalesced(self, outputs: Sequence[Tensors], tensors: Tensors, opts: Any = None) -> Work:
+        """outputs[rank][i] receives tensor i of that rank."""
+        calls = [([[row[i] for row in outputs]], [tensor]) for i, tensor in enumerate(tensors)]
+        return self._one_by_one(self.allgather, calls, opts or options.AllgatherOptions(), [t for row in outputs for t in row])
+
+    def allgather_into_tensor_coalesced(self, outs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
+        return self._one_by_one(self._allgather_base, zip(outs, tensors, strict=True), opts or options.AllgatherOptions(), outs)
+
+    def reduce_scatter_tensor_coalesced(self, outs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
+        return self._one_by_one(self._reduce_scatter_base, zip(outs, tensors, strict=True), opts or options.ReduceScatterOptions(), outs)
+
+    def _one_by_one(self, call: Callable[..., Work], arguments: Iterable[tuple], opts: Any, outputs: Tensors) -> Work:
+        works = [call(*each, opts) for each in arguments]
         return Together(works, list(outputs)) if opts.asyncOp else Done(list(outputs))
 
     @staticmethod

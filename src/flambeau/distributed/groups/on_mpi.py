@@ -151,19 +151,6 @@ class OnMPI(Engine):
 
         return self.run(f"all_gather_into_tensor {describe(tensor)}", opts, step, [out])
 
-    def allgather_into_tensor_coalesced(self, outs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
-        return self.one_by_one(
-            [self._allgather_base] * len(outs), zip(outs, tensors, strict=True), opts or options.AllgatherOptions(), outs
-        )
-
-    def allgather_coalesced(self, outputs: Sequence[Tensors], tensors: Tensors, opts: Any = None) -> Work:
-        """outputs[rank][i] receives tensor i of that rank."""
-        turned = [[row[i] for row in outputs] for i in range(len(tensors))]
-        calls = [([out], [tensor]) for out, tensor in zip(turned, tensors, strict=True)]
-        return self.one_by_one(
-            [self.allgather] * len(calls), calls, opts or options.AllgatherOptions(), [t for row in outputs for t in row]
-        )
-
     def gather(self, outputs: Sequence[Tensors], tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or options.GatherOptions()
         (tensor,), root, array = tensors, opts.rootRank, flat(tensors[0])
@@ -211,10 +198,6 @@ class OnMPI(Engine):
             store(got, out)
 
         return self.run(f"reduce_scatter_tensor {opts.reduceOp.op.name} {describe(tensor)}", opts, step, [out])
-
-    def reduce_scatter_tensor_coalesced(self, outs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
-        calls = zip(outs, tensors, strict=True)
-        return self.one_by_one([self._reduce_scatter_base] * len(outs), calls, opts or options.ReduceScatterOptions(), outs)
 
     def alltoall_base(self, out: Tensor, tensor: Tensor, out_splits: Sequence[int], in_splits: Sequence[int], opts: Any = None) -> Work:
         opts = opts or options.AllToAllOptions()

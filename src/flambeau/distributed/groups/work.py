@@ -113,6 +113,9 @@ class Work:
                 future.set_exception(self._error)
 
 
+_Work = Work  # its older name
+
+
 class Done(Work):
     """Work that was over before anyone could ask."""
 
@@ -128,9 +131,7 @@ class Done(Work):
         return True
 
     def get_future(self) -> futures.Future:
-        future: futures.Future = futures.Future()
-        future.set_result(list(self._outputs))
-        return future
+        return futures.finished(list(self._outputs))
 
 
 Step = Callable[[], None]

@@ -149,11 +149,6 @@ class OnNCCL(Engine):
         launch = receiving.after(lambda stream: self.comm.allGather(source, target, count, kind, stream))
         return self.call(f"all_gather_into_tensor {describe(tensor)}", opts, sending.alive + receiving.alive, [out], launch)
 
-    def allgather_into_tensor_coalesced(self, outs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
-        return self.one_by_one(
-            [self._allgather_base] * len(outs), zip(outs, tensors, strict=True), opts or options.AllgatherOptions(), outs
-        )
-
     def gather(self, outputs: Sequence[Tensors], tensors: Tensors, opts: Any = None) -> Work:
         opts = opts or options.GatherOptions()
         (tensor,), root = tensors, opts.rootRank
@@ -191,10 +186,6 @@ class OnNCCL(Engine):
         launch = receiving.after(lambda stream: self.comm.reduceScatter(source, target, count, kind, op, stream))
         said = f"reduce_scatter_tensor {opts.reduceOp.op.name} {describe(tensor)}"
         return self.call(said, opts, sending.alive + receiving.alive, [out], launch)
-
-    def reduce_scatter_tensor_coalesced(self, outs: Tensors, tensors: Tensors, opts: Any = None) -> Work:
-        calls = zip(outs, tensors, strict=True)
-        return self.one_by_one([self._reduce_scatter_base] * len(outs), calls, opts or options.ReduceScatterOptions(), outs)
 
     def alltoall_base(self, out: Tensor, tensor: Tensor, out_splits: Sequence[int], in_splits: Sequence[int], opts: Any = None) -> Work:
         opts = opts or options.AllToAllOptions()

@@ -13,15 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from flambeau import distributed as dist
 from flambeau.autograd.function import Function
-from flambeau.distributed.collectives import all_gather as gathering
-from flambeau.distributed.collectives import all_reduce as reducing
-from flambeau.distributed.collectives import all_to_all as exchanging
-from flambeau.distributed.collectives import broadcast as broadcasting
-from flambeau.distributed.collectives import gather as collecting
-from flambeau.distributed.collectives import reduce as to_one
-from flambeau.distributed.collectives import reduce_scatter as scattering_sums
-from flambeau.distributed.collectives import scatter as scattering
 from flambeau.distributed.collectives.deprecations import old
 from flambeau.distributed.collectives.ranks import _canonicalize_group_rank, get_rank, get_world_size
 from flambeau.distributed.collectives.world import _group_or_default_group
@@ -98,7 +91,7 @@ class _Broadcast(Function):
     def forward(ctx: Any, src: int, group: Any, tensor: Tensor) -> Tensor:
         ctx.src, ctx.group = src, group
         result = tensor.clone()
-        broadcasting.broadcast(result, src, group=group)
+        dist.broadcast(result, src, group=group)
         return result
 
     @staticmethod
@@ -112,7 +105,7 @@ class _Reduce(Function):
     def forward(ctx: Any, dst: int, op: Any, group: Any, tensor: Tensor) -> Tensor:
         ctx.dst, ctx.group = dst, group
         result = tensor.clone()
-        to_one.reduce(result, dst, op=op, group=group)
+        dist.reduce(result, dst, op=op, group=group)
         return result
 
     @staticmethod
@@ -125,7 +118,7 @@ class _AllReduce(Function):
     def forward(ctx: Any, op: Any, group: Any, tensor: Tensor) -> Tensor:
         ctx.op, ctx.group = op, group
         result = tensor.clone()
-        reducing.all_reduce(result, op=op, group=group)
+        dist.all_reduce(result, op=op, group=group)
         return result
 
     @staticmethod
@@ -138,7 +131,7 @@ class _Gather(Function):
     def forward(ctx: Any, dst: int, group: Any, tensor: Tensor) -> tuple[Tensor, ...]:
         ctx.dst, ctx.group = dst, group
         results = [factories.zeros_like(tensor) for _ in range(get_world_size(group))]
-        collecting.gather(tensor.contiguous(), results if _is_me(dst, group) else None, dst=dst, group=group)
+        dist.gather(tensor.contiguous(), results if _is_me(dst, group) else None, dst=dst, group=group)
         return tuple(results)
 
     @staticmethod
@@ -154,7 +147,7 @@ class _Scatter(Function):
         if not same:
             raise ValueError(f"scatter: the tensors must have one shape, they have {[tuple(tensor.shape) for tensor in tensors]}")
         result = factories.zeros_like(tensors[0])
-        scattering.scatter(result, list(tensors) if _is_me(src, group) else None, src=src, group=group)
+        dist.scatter(result, list(tensors) if _is_me(src, group) else None, src=src, group=group)
         return result
 
     @staticmethod
@@ -168,7 +161,7 @@ class _AllGather(Function):
         ctx.group = group
         tensor = tensor.contiguous()
         results = [factories.empty_like(tensor) for _ in range(get_world_size(group))]
-        gathering.all_gather(results, tensor, group=group)
+        dist.all_gather(results, tensor, group=group)
         return tuple(results)
 
     @staticmethod
@@ -181,7 +174,7 @@ class _AllGatherBase(Function):
     @staticmethod
     def forward(ctx: Any, output: Tensor, tensor: Tensor, group: Any) -> Tensor:
         ctx.group = group
-        gathering.all_gather_single(output, tensor.contiguous(), group=group)
+        dist.all_gather_single(output, tensor.contiguous(), group=group)
         ctx.mark_dirty(output)
         return output
 
@@ -197,7 +190,7 @@ class _ReduceScatter(Function):
     def forward(ctx: Any, op: Any, group: Any, output: Tensor, *tensors: Tensor) -> Tensor:
         ctx.group = group
         result = output.detach()
-        scattering_sums.reduce_scatter(result, [tensor.contiguous() for tensor in tensors], op=op, group=group)
+        dist.reduce_scatter(result, [tensor.contiguous() for tensor in tensors], op=op, group=group)
         return result
 
     @staticmethod
@@ -211,7 +204,7 @@ class _AllToAll(Function):
         ctx.group = group
         ctx.shapes = [tensor.shape for tensor in tensors]
         results = [output.detach() for output in outputs]
-        exchanging.all_to_all(results, [tensor.contiguous() for tensor in tensors], group=group)
+        dist.all_to_all(results, [tensor.contiguous() for tensor in tensors], group=group)
         return tuple(results)
 
     @staticmethod
@@ -225,7 +218,7 @@ class _AllToAllSingle(Function):
     def forward(ctx: Any, group: Any, output: Tensor, output_splits: Any, input_splits: Any, tensor: Tensor) -> Tensor:
         ctx.group, ctx.input_shape, ctx.splits = group, tensor.shape, (input_splits, output_splits)
         result = output.detach()
-        exchanging.all_to_all_single(result, tensor.contiguous(), output_splits, input_splits, group=group)
+        dist.all_to_all_single(result, tensor.contiguous(), output_splits, input_splits, group=group)
         return result
 
     @staticmethod

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from flambeau.distributed.optim.functional_optimizer import FunctionalOptimizer
 from flambeau.optim import Adamax
-from flambeau.tensor import Tensor
 
 __all__: list[str] = []
 
 
-class _FunctionalAdamax(FunctionalOptimizer):
+class _FunctionalAdamax(
+    FunctionalOptimizer, of=Adamax, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, foreach=False, maximize=False,
+):  # fmt: skip
     """See FunctionalOptimizer."""
-
-    optimizer_class = Adamax
-
-    def __init__(
-        self,
-        params: list[Tensor],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        foreach: bool = False,
-        maximize: bool = False,
-        _allow_empty_param_list: bool = False,
-    ) -> None:
-        super().__init__(
-            params, _allow_empty_param_list, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=foreach, maximize=maximize
-        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, Signature
 from typing import Any
 
 from flambeau.optim import Optimizer
@@ -9,20 +10,36 @@ from flambeau.tensor import Tensor
 
 
 class FunctionalOptimizer:
-    """An optimizer of `flambeau.optim` (`optimizer_class`) for parameters whose gradients are passed in.
+    """An optimizer of `flambeau.optim` for parameters whose gradients are passed in.
 
     param_group  {"params": the parameters}; the options are the optimizer's
+
+        class _FunctionalSGD(FunctionalOptimizer, of=SGD, lr=1e-2, momentum=0.0): ...       # in the order in which they may be passed
     """
 
     optimizer_class: type[Optimizer]
+    __signature__: Signature
 
-    def __init__(self, params: list[Tensor], _allow_empty_param_list: bool = False, **options: Any) -> None:
-        if not params and not _allow_empty_param_list:
+    def __init_subclass__(cls, of: type[Optimizer], **options: Any) -> None:
+        cls.optimizer_class = of
+        defaults = {**options, "_allow_empty_param_list": False}
+        taken = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=value) for name, value in defaults.items()]
+        cls.__signature__ = Signature([Parameter("params", Parameter.POSITIONAL_OR_KEYWORD), *taken])
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        given = self.__signature__.bind(*args, **kwargs)
+        given.apply_defaults()
+        params, *_, may_be_empty = given.args
+        if not params and not may_be_empty:
             raise ValueError("optimizer got an empty parameter list")
         self.param_group = {"params": params}
-        self.options = options
-        self._optimizer = self.optimizer_class(params, **options) if params else None
-        self.defaults = dict(self._optimizer.defaults) if self._optimizer is not None else dict(options)
+        self.options = self._options({name: given.arguments[name] for name in [*given.arguments][1:-1]})
+        self._optimizer = self.optimizer_class(params, **self.options) if params else None
+        self.defaults = dict(self._optimizer.defaults) if self._optimizer is not None else dict(self.options)
+
+    def _options(self, given: dict[str, Any]) -> dict[str, Any]:
+        """What the optimizer is told."""
+        return given
 
     @property
     def state(self) -> Any:

@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau import optim
-from flambeau.distributed.optim.functional_adadelta import _FunctionalAdadelta
-from flambeau.distributed.optim.functional_adagrad import _FunctionalAdagrad
-from flambeau.distributed.optim.functional_adam import _FunctionalAdam
-from flambeau.distributed.optim.functional_adamax import _FunctionalAdamax
-from flambeau.distributed.optim.functional_adamw import _FunctionalAdamW
-from flambeau.distributed.optim.functional_rmsprop import _FunctionalRMSprop
-from flambeau.distributed.optim.functional_rprop import _FunctionalRprop
-from flambeau.distributed.optim.functional_sgd import _FunctionalSGD
+from flambeau.distributed import optim
 
-functional_optim_map: dict[type, type] = {
-    optim.Adagrad: _FunctionalAdagrad,
-    optim.Adam: _FunctionalAdam,
-    optim.AdamW: _FunctionalAdamW,
-    optim.SGD: _FunctionalSGD,
-    optim.Adadelta: _FunctionalAdadelta,
-    optim.RMSprop: _FunctionalRMSprop,
-    optim.Rprop: _FunctionalRprop,
-    optim.Adamax: _FunctionalAdamax,
-}
+NAMES = "Adagrad Adam AdamW SGD Adadelta RMSprop Rprop Adamax".split()
+functional_optim_map: dict[type, type] = {kind.optimizer_class: kind for kind in (getattr(optim, f"_Functional{name}") for name in NAMES)}
 
 
 def register_functional_optim(key: type, optim: type) -> None:

@@ -113,14 +113,6 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
     def _index_to_param(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
 
-    @property
-    def _device_to_params_per_rank(self) -> dict[Any, list[list[Tensor]]]:
-        """By device, the parameters of each rank."""
-        found: dict[Any, list[list[Tensor]]] = {}
-        for p, rank in self._param_to_rank.items():
-            found.setdefault(p.device, [[] for _ in range(self.world_size)])[rank].append(p)
-        return found
-
     def _global_rank(self, rank: int) -> int:
         ranks = getattr(self.process_group, "ranks", None)
         return ranks[rank] if ranks else rank

@@ -18,20 +18,9 @@ from flambeau.distributed.pipelining.stage import PipelineStage, build_stage
 from flambeau.distributed.pipelining.why import WHY
 
 __all__ = [
-    "Pipe",
-    "PipelineStage",
-    "Schedule1F1B",
-    "ScheduleDualPipeV",
-    "ScheduleGPipe",
-    "ScheduleInterleaved1F1B",
-    "ScheduleInterleavedZeroBubble",
-    "ScheduleLoopedBFS",
-    "ScheduleZBVZeroBubble",
-    "SplitPoint",
-    "build_stage",
-    "pipe_split",
-    "pipeline",
-]
+    "Pipe", "PipelineStage", "Schedule1F1B", "ScheduleDualPipeV", "ScheduleGPipe", "ScheduleInterleaved1F1B",
+    "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS", "ScheduleZBVZeroBubble", "SplitPoint", "build_stage", "pipe_split", "pipeline",
+]  # fmt: skip
 
 (Pipe,) = import_only.classes("torch.distributed.pipelining", "Pipe", WHY)
 pipe_split, pipeline = import_only.functions("torch.distributed.pipelining", "pipe_split pipeline", WHY)

@@ -14,6 +14,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flambeau import distributed as dist
 from flambeau import errors, modes
 from flambeau.distributed.device_mesh import DeviceMesh, current_mesh
 from flambeau.distributed.tensor import exchange
@@ -289,10 +290,6 @@ class DTensor(Tensor):
 
         return clipping.clip(tensors, total, most)
 
-    def _raise_if_contains_partial_placements(self) -> None:
-        if any(p.is_partial() for p in self.placements):
-            raise ValueError("Any checkpointing related operations are not supported for DTensor with partial placements!")
-
 
 def _refused(name: str) -> Callable:
     def refuse(self: DTensor, *args: Any, **kwargs: Any) -> Any:
@@ -360,8 +357,6 @@ def _rebuilt(
 
 def _checked(local: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
     """`run_check`: the same shapes everywhere, and along replicated dimensions what the first rank has."""
-    from flambeau import distributed as dist
-
     seen: list[Any] = [None] * mesh.size()
     if mesh.ndim == 1 and mesh.size() > 1:
         dist.all_gather_object(seen, (tuple(local.shape), tuple(local.stride())), group=mesh.get_group())

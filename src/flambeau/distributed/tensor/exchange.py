@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from flambeau import distributed as dist
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor.placement_types import padded
 from flambeau.interpreters.by_name import DisableTorchFunction
+from flambeau.ops import OPS
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import empty
 
@@ -31,8 +33,6 @@ def _op(name: str) -> Any:
 
 def all_reduce(local: Tensor, mesh: DeviceMesh, dim: int, op: str) -> Tensor:
     """What all ranks have, reduced: a new tensor."""
-    from flambeau import distributed as dist
-
     if mesh.size(dim) == 1:
         return local
     _noted("all_reduce")
@@ -58,9 +58,6 @@ def _wide(tensor: Tensor) -> Any:
 
 def reduce_scatter(pieces: list[Tensor], mesh: DeviceMesh, dim: int, op: str) -> Tensor:
     """This rank's piece, reduced over all ranks; the pieces, one for each rank, have equal shapes."""
-    from flambeau import distributed as dist
-    from flambeau.ops import OPS
-
     if mesh.size(dim) == 1:
         return pieces[0]
     _noted("reduce_scatter_tensor")
@@ -81,8 +78,6 @@ def reduce_scatter(pieces: list[Tensor], mesh: DeviceMesh, dim: int, op: str) ->
 
 def all_gather(local: Tensor, mesh: DeviceMesh, mesh_dim: int, dim: int, sizes: Sequence[int]) -> list[Tensor]:
     """Every rank's piece; `sizes` are those of dimension `dim` by rank, by which alone they differ."""
-    from flambeau import distributed as dist
-
     if mesh.size(mesh_dim) == 1:
         return [local]
     _noted("all_gather_into_tensor")
@@ -101,9 +96,6 @@ def all_gather(local: Tensor, mesh: DeviceMesh, mesh_dim: int, dim: int, sizes: 
 
 def all_to_all(sent: list[Tensor], shapes: Sequence[tuple[int, ...]], mesh: DeviceMesh, dim: int) -> list[Tensor]:
     """What every rank sends this one, whose shapes are known, for a tensor sent to each."""
-    from flambeau import distributed as dist
-    from flambeau.ops import OPS
-
     if mesh.size(dim) == 1:
         return sent
     _noted("all_to_all_single")
@@ -117,8 +109,6 @@ def all_to_all(sent: list[Tensor], shapes: Sequence[tuple[int, ...]], mesh: Devi
 
 def broadcast(local: Tensor, mesh: DeviceMesh, dim: int, source: int = 0) -> Tensor:
     """What rank `source` along this dimension has: a new tensor."""
-    from flambeau import distributed as dist
-
     if mesh.size(dim) == 1:
         return local.detach().clone()
     _noted("broadcast")
@@ -130,8 +120,6 @@ def broadcast(local: Tensor, mesh: DeviceMesh, dim: int, source: int = 0) -> Ten
 
 def scatter(pieces: list[Tensor] | None, own: Tensor, mesh: DeviceMesh, dim: int, source: int = 0) -> Tensor:
     """The piece that rank `source` along this dimension sends this one, written to `own`."""
-    from flambeau import distributed as dist
-
     if mesh.size(dim) == 1 and pieces is not None:
         return own.copy_(pieces[0])
     _noted("scatter")

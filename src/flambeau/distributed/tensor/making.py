@@ -12,7 +12,8 @@ from flambeau.distributed.tensor.pieces import meta_of
 from flambeau.distributed.tensor.placement_types import Replicate
 from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.kernels.meta import MetaArray
-from flambeau.tensor import Tensor, wrap
+from flambeau.tensor import wrap
+from flambeau.tensor.making.factories import empty_like
 
 LIKE = frozenset("zeros_like ones_like empty_like full_like".split())
 DRAWN_LIKE = frozenset("rand_like randn_like randint_like".split())
@@ -35,33 +36,19 @@ def made(function: Callable, args: tuple, kwargs: dict) -> Any:
 def _like(function: Callable, name: str, self: DTensor, rest: tuple, kwargs: dict) -> DTensor:
     mesh = self.device_mesh
     placements = tuple(Replicate() if p.is_partial() and name != "zeros_like" else p for p in self.placements)
-    there = (
-        str(kwargs.get("device")) == mesh.device_type == self._local_tensor.device.type
-    )  # not so for pieces on the meta device, which come to the mesh
+    # Pieces on the meta device come to the mesh.
+    there = str(kwargs.get("device")) == mesh.device_type == self._local_tensor.device.type
     kwargs = kwargs | {"device": None} if there else kwargs
     with DisableTorchFunction():
         stand_in = wrap(MetaArray(self._array.shape, self._array.dtype, self.stride()))
-        whole = meta_of(_plainly(function, name, stand_in, rest, kwargs))
+        whole = meta_of(empty_like(stand_in, **{k: v for k, v in kwargs.items() if k in ("dtype", "memory_format")}))
         if name in DRAWN_LIKE:
             local = drawing.drawn(
                 mesh, whole.shape, whole.dtype, placements, lambda blank: function(blank, *rest, **kwargs | {"dtype": whole.dtype})
             )
         else:
-            local = function(_of_placement(self, placements), *rest, **kwargs)
+            local = function(self._local_tensor, *rest, **kwargs)  # terms, too, have the shape of the whole
     return wrapped(local, DTensorSpec(mesh, placements, whole))
-
-
-def _plainly(function: Callable, name: str, stand_in: Tensor, rest: tuple, kwargs: dict) -> Tensor:
-    """What the whole would look like."""
-    from flambeau.tensor.making.factories import empty_like
-
-    kept = {k: v for k, v in kwargs.items() if k in ("dtype", "memory_format")}
-    return empty_like(stand_in, **kept)
-
-
-def _of_placement(self: DTensor, placements: tuple) -> Tensor:
-    """A tensor that looks as this rank's piece does, if it is placed so: terms have the shape of the whole."""
-    return self._local_tensor
 
 
 def _new(function: Callable, name: str, self: DTensor, rest: tuple, kwargs: dict) -> DTensor:

@@ -25,7 +25,7 @@ def backward(loop: Loop, operand: int, name: str) -> Loop:
     the gradient and the operands, or the operands and the gradient where that is one number for each row."""
     n = len(loop.loads)
     (value,) = loop.values
-    found = _real(adjoint(loop, {value: e.load(n)}, operand))
+    found = real(adjoint(loop, {value: e.load(n)}, operand))
     by_result = in_terms_of(loop, value, found)
     order = [n, RESULT.value] if by_result is not None else [n, *range(n)] if loop.stores[0] == ROW else [*range(n), n]
     kinds, access = dict(enumerate(loop.kinds)), dict(enumerate(loop.loads))
@@ -39,9 +39,9 @@ def backward(loop: Loop, operand: int, name: str) -> Loop:
     return Loop(name, lambda *given: made, " ".join(specs), loop.loads[operand], " ".join(loop.params), loop.dtypes)
 
 
-def _real(value: Expr) -> Expr:
+def real(value: Expr) -> Expr:
     """The formula without conjugates, which are nothing for real numbers."""
-    return e.replace(value, {v: _real(v.args[0]) for v in in_order((value,)) if v.op == "conj"})
+    return e.replace(value, {v: real(v.args[0]) for v in in_order((value,)) if v.op == "conj"})
 
 
 def adjoint(loop: Loop, seeds: dict[Expr, Expr], operand: int) -> Expr:

@@ -77,7 +77,7 @@ void FL_NAME({function}){PARAMETERS} {{
     const double first[] = {{{", ".join(["param[0]", "param[1]", "param[2]", *own[0]])}}};
     const double second[] = {{{", ".join(["param[2]", "param[2]", "1", *own[1]])}}};
     (void)step, (void)n;
-    (param[1] <= {short.MOST} / {count} && param[2] >= {short.FEW} ? FL_NAME({many}) : FL_NAME({rows}))(of_first, still, 1, first);
+    (param[1] <= {short.longest(first)} && param[2] >= {short.FEW} ? FL_NAME({many}) : FL_NAME({rows}))(of_first, still, 1, first);
     FL_NAME({then})(of_second, still, 1, second);
 }}
 """

@@ -19,7 +19,7 @@ from flambeau.kernels.arrays import Array
 from flambeau.kernels.loops import columns, late
 from flambeau.kernels.loops.evaluate import evaluate
 from flambeau.kernels.loops.language import DECLARED, EACH, ROW, SHARED, Loop
-from flambeau.kernels.loops.short import FEW, MOST, is_flat
+from flambeau.kernels.loops.short import FEW, is_flat, longest
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions.reduce import dense, reduce
 
@@ -103,8 +103,8 @@ def compiled(schedule: str, loop: Loop) -> Callable:
 
 @lru_cache(None)
 def short_up_to(loop: Loop) -> int:
-    """Elements of a short row: the more operands, the earlier a row is long enough by itself."""
-    return 0 if compiled("short", loop) is native.not_compiled else MOST // len(loop.loads)
+    """Elements of a row that is worth bringing together with others."""
+    return 0 if compiled("short", loop) is native.not_compiled else longest(loop)
 
 
 @lru_cache(1024)
@@ -246,7 +246,10 @@ def _chunk(loop: Loop, rows: int, n: int) -> int:
     """How many rows are a chunk."""
     if loop.totals:
         return max(1, min(128, max(INLINE // n, rows // 64)))  # enough work for a block, and few enough rows to add in their own dtype
-    return rows if rows * n <= INLINE else max(1, BLOCK // n)
+    if rows * n <= INLINE:
+        return rows
+    pairs = -(-rows * n // (2 * BLOCK))  # as many for either of two threads, with next to nothing left over
+    return max(1, rows // (2 * pairs))
 
 
 def onto(stores: Sequence[np.ndarray], loop: Loop, operands: Sequence[np.ndarray], options: Sequence[float], schedule: str = "") -> bool:

@@ -20,6 +20,7 @@ from flambeau.kernels.loops.rows import is_kept, options
 PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t chunks, const double *param)"
 BUFFER = 1024  # elements
 MOST, FEW = 64, 32  # elements of a row that is short, for a loop of one operand; rows that are worth bringing together
+MOST_READ = 256  # where rows are read and not written
 ALL = "FL_IVDEP for (int64_t i = 0; i < m; i++)"
 EACH_ROW = "FL_IVDEP for (int64_t r = 0; r < some; r++)"
 BY_ROW = "for (int64_t r = 0, o = 0; r < some; r++, o += n)"
@@ -37,6 +38,11 @@ def takes(loop: Loop) -> bool:
     if any(kind != "T" and access != EACH for access, kind in zip(loop.loads, loop.kinds, strict=True)):
         return False
     return not loop.totals and not any(v.op == "position" or (v.op == "pick" and loop.varies(v)) for v in _but_for_puts(loop, values))
+
+
+def longest(loop: Loop) -> int:
+    """Elements of a row that is short: the more operands, the earlier a row is long enough by itself."""
+    return MOST // len(loop.loads) if ROW in loop.stores else MOST_READ
 
 
 def is_flat(loop: Loop) -> bool:

@@ -16,34 +16,9 @@ from flambeau.tensor.making.factories import empty
 from flambeau.tensor.making.parameter import Parameter
 
 __all__ = [
-    "CELU",
-    "ELU",
-    "GELU",
-    "GLU",
-    "SELU",
-    "Hardshrink",
-    "Hardsigmoid",
-    "Hardswish",
-    "Hardtanh",
-    "LeakyReLU",
-    "LogSigmoid",
-    "LogSoftmax",
-    "Mish",
-    "PReLU",
-    "RReLU",
-    "ReLU",
-    "ReLU6",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Softmax2d",
-    "Softmin",
-    "Softplus",
-    "Softshrink",
-    "Softsign",
-    "Tanh",
-    "Tanhshrink",
-    "Threshold",
+    "CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU", "LogSigmoid", "LogSoftmax", "Mish",
+    "PReLU", "RReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax", "Softmax2d", "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh",
+    "Tanhshrink", "Threshold",
 ]  # fmt: skip
 
 
@@ -55,6 +30,16 @@ class _Activation(Module):
     def extra_repr(self) -> str:
         shown = [f"{name}={getattr(self, name)!r}" for name in self.__constants__ if name != "inplace"]
         return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))
+
+
+class _InPlace(_Activation):
+    """An activation whose one option is to write over its input."""
+
+    __constants__ = ["inplace"]
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
 
 
 # -- straight lines --------------------------------------------------------------------------------------------------------
@@ -73,18 +58,12 @@ class Threshold(_Activation):
         return F.threshold(input, self.threshold, self.value, self.inplace)
 
 
-class ReLU(_Activation):
+class ReLU(_InPlace):
     """max(x, 0).
 
     >>> ReLU(inplace=True)
     ReLU(inplace=True)
     """
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, True) if self.inplace else Tensor.relu(input)  # the method says what is no tensor, input.relu would not
@@ -180,62 +159,47 @@ class ReLU6(Hardtanh):
         return "inplace=True" if self.inplace else ""
 
 
-class Hardsigmoid(Module):
+class Hardsigmoid(_InPlace):
     """min(max(x + 3, 0), 6) / 6."""
 
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
+    extra_repr = Module.extra_repr
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input, self.inplace)
 
 
-class Hardswish(Module):
+class Hardswish(_InPlace):
     """x * min(max(x + 3, 0), 6) / 6."""
 
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
+    extra_repr = Module.extra_repr
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input, self.inplace)
 
 
-class Hardshrink(Module):
-    """0 between -lambd and lambd, x elsewhere."""
-
+class _Shrinking(Module):
     __constants__ = ["lambd"]
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
         self.lambd = lambd
+
+    def extra_repr(self) -> str:
+        return str(self.lambd)
+
+
+class Hardshrink(_Shrinking):
+    """0 between -lambd and lambd, x elsewhere."""
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardshrink(input, self.lambd)
 
-    def extra_repr(self) -> str:
-        return str(self.lambd)
 
-
-class Softshrink(Module):
+class Softshrink(_Shrinking):
     """x moved towards zero by lambd, and not beyond."""
-
-    __constants__ = ["lambd"]
-
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softshrink(input, self.lambd)
-
-    def extra_repr(self) -> str:
-        return str(self.lambd)
 
 
 # -- exponential below zero ------------------------------------------------------------------------------------------------
@@ -267,14 +231,8 @@ class CELU(_Activation):
         return F.celu(input, self.alpha, self.inplace)
 
 
-class SELU(_Activation):
+class SELU(_InPlace):
     """The self-normalising elu: it keeps mean 0 and variance 1."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
@@ -297,27 +255,15 @@ class Tanh(Module):
         return Tensor.tanh(input)
 
 
-class SiLU(_Activation):
+class SiLU(_InPlace):
     """x * sigmoid(x), also called swish."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
 
-class Mish(_Activation):
+class Mish(_InPlace):
     """x * tanh(softplus(x))."""
-
-    __constants__ = ["inplace"]
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)

@@ -13,7 +13,4 @@ __all__ = ["DistributedDataParallel"]
 def __getattr__(name: str) -> Any:
     from flambeau.distributed import data_parallel
 
-    if name in data_parallel.HOMES:
-        found = globals()[name] = getattr(data_parallel, name)
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(data_parallel, name)

@@ -79,38 +79,6 @@ class PackedSequence(PackedSequence_):
         """The same in memory that a GPU can read directly."""
         return self._map(lambda t: t.pin_memory())
 
-    def double(self) -> PackedSequence:
-        """The data as float64."""
-        return self.to(dtype=dtypes.float64)
-
-    def float(self) -> PackedSequence:
-        """The data as float32."""
-        return self.to(dtype=dtypes.float32)
-
-    def half(self) -> PackedSequence:
-        """The data as float16."""
-        return self.to(dtype=dtypes.float16)
-
-    def long(self) -> PackedSequence:
-        """The data as int64."""
-        return self.to(dtype=dtypes.int64)
-
-    def int(self) -> PackedSequence:
-        """The data as int32."""
-        return self.to(dtype=dtypes.int32)
-
-    def short(self) -> PackedSequence:
-        """The data as int16."""
-        return self.to(dtype=dtypes.int16)
-
-    def char(self) -> PackedSequence:
-        """The data as int8."""
-        return self.to(dtype=dtypes.int8)
-
-    def byte(self) -> PackedSequence:
-        """The data as uint8."""
-        return self.to(dtype=dtypes.uint8)
-
     @property
     def is_cuda(self) -> bool:
         """Whether the data is on a GPU."""
@@ -119,6 +87,20 @@ class PackedSequence(PackedSequence_):
     def is_pinned(self) -> bool:
         """Whether the data is in memory that a GPU can read directly."""
         return self.data.is_pinned()
+
+
+def _conversion(name: str, dtype: dtypes.dtype) -> None:
+    def convert(self: PackedSequence) -> PackedSequence:
+        return self.to(dtype=dtype)
+
+    convert.__name__, convert.__doc__ = name, f"The data as {dtype.name}."
+    setattr(PackedSequence, name, convert)
+
+
+for _name in ("double", "float", "half", "long", "int", "short"):
+    _conversion(_name, dtypes.BY_NAME[_name])
+_conversion("char", dtypes.int8)
+_conversion("byte", dtypes.uint8)
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:

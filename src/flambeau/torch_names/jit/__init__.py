@@ -11,7 +11,7 @@ from types import FunctionType, UnionType
 from typing import Any, Final, Union, get_args, get_origin
 
 from flambeau import errors, import_only
-from flambeau.futures import Future, wait_all
+from flambeau.futures import Future, finished, wait_all
 from flambeau.nn.modules.lazy import LazyModuleMixin
 from flambeau.nn.modules.module import Module
 
@@ -168,9 +168,7 @@ def optimize_for_inference(mod: Any, *args: Any, **kwargs: Any) -> Any:
 
 def fork(func: Callable, *args: Any, **kwargs: Any) -> Future:
     """A future of func(*args, **kwargs), which has run when this returns, as in PyTorch outside of TorchScript."""
-    future: Future = Future()
-    future.set_result(func(*args, **kwargs))
-    return future
+    return finished(func(*args, **kwargs))
 
 
 def wait(future: Future) -> Any:

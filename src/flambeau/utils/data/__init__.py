@@ -28,24 +28,7 @@ from flambeau.utils.data.sampler import (
 )
 
 __all__ = [
-    "BatchSampler",
-    "ChainDataset",
-    "ConcatDataset",
-    "DataLoader",
-    "Dataset",
-    "DistributedSampler",
-    "IterableDataset",
-    "RandomSampler",
-    "Sampler",
-    "SequentialSampler",
-    "StackDataset",
-    "Subset",
-    "SubsetRandomSampler",
-    "TensorDataset",
-    "WeightedRandomSampler",
-    "_DatasetKind",
-    "default_collate",
-    "default_convert",
-    "get_worker_info",
-    "random_split",
-]
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset", "RandomSampler",
+    "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler",
+    "_DatasetKind", "default_collate", "default_convert", "get_worker_info", "random_split",
+]  # fmt: skip

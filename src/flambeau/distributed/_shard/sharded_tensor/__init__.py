@@ -1,7 +1,10 @@
 """torch.distributed._shard.sharded_tensor: isinstance(x, ShardedTensor) is False, for all there is are DTensors."""
 
-from flambeau.distributed._shard.metadata import ShardMetadata
-from flambeau.distributed._shard.sharded_tensor.api import Shard, ShardedTensor
-from flambeau.distributed._shard.sharded_tensor.metadata import ShardedTensorMetadata, TensorProperties
+from __future__ import annotations
 
-__all__ = ["Shard", "ShardMetadata", "ShardedTensor", "ShardedTensorMetadata", "TensorProperties"]
+from flambeau.doors import door
+
+__getattr__, __dir__, __all__ = door(__name__, {
+    "api": "Shard ShardedTensor",
+    "metadata": "ShardMetadata ShardedTensorMetadata TensorProperties",
+})  # fmt: skip

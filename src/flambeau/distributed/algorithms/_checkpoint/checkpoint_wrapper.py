@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any
 
 from flambeau.autograd.graph import save_on_cpu
+from flambeau.distributed.fsdp.wrap import _recursive_wrap
+from flambeau.distributed.utils import _pack_kwargs, _replace_by_prefix, _unpack_kwargs
 from flambeau.nn.modules.module import Module
-from flambeau.tensor import Tensor
 from flambeau.utils.checkpoint import checkpoint
 
 _CHECKPOINT_WRAPPED_MODULE = "_checkpoint_wrapped_module"
@@ -62,13 +63,13 @@ class ActivationWrapper(Module, ABC):
     @staticmethod
     def _post_state_dict_hook(module: Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> dict[str, Any]:
         """Leave the wrapper out of the names."""
-        _rename(state_dict, f"{prefix}{_CHECKPOINT_PREFIX}", prefix)
+        _replace_by_prefix(state_dict, f"{prefix}{_CHECKPOINT_PREFIX}", prefix)
         return state_dict
 
     @staticmethod
     def _pre_load_state_dict_hook(module: Module, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Put it in again."""
-        _rename(state_dict, prefix, prefix + _CHECKPOINT_PREFIX)
+        _replace_by_prefix(state_dict, prefix, prefix + _CHECKPOINT_PREFIX)
 
 
 class OffloadWrapper(ActivationWrapper):
@@ -104,13 +105,13 @@ class CheckpointWrapper(ActivationWrapper):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.checkpoint_impl is CheckpointImpl.REENTRANT and kwargs:  # that form takes positional arguments alone
-            names = tuple(kwargs)
+            flat, names = _pack_kwargs(*args, **kwargs)
 
             def call(*flat: Any) -> Any:
-                inputs = flat[: len(flat) - len(names)]
-                return self._checkpoint_wrapped_module(*inputs, **dict(zip(names, flat[len(inputs) :], strict=True)))
+                inputs, named = _unpack_kwargs(flat, names)
+                return self._checkpoint_wrapped_module(*inputs, **named)
 
-            return self.checkpoint_fn(call, *args, *kwargs.values())
+            return self.checkpoint_fn(call, *flat)
         return self.checkpoint_fn(self._checkpoint_wrapped_module, *args, **kwargs)
 
 
@@ -147,46 +148,5 @@ def apply_activation_checkpointing(
             raise ValueError(f"Expected {policy} to be callable or be a pre-defined wrap policy of torch.distributed.fsdp.wrap")
         options = policy._run_policy(model, ignored_modules=set(), root_kwargs={})
         policy = lambda module, recurse, nonwrapped_numel: recurse or module in options  # noqa: E731
-    _Wrapping(policy, lambda module: checkpoint_wrapper_fn(module, **options.get(module, {}))).inside(model)
-
-
-class _Wrapping:
-    """One walk over a model. A module that has several places in it has one wrapper in all of them.
-
-    made  module -> (what stands in its place, how many elements are wrapped in it)
-    """
-
-    def __init__(self, policy: Callable[..., bool], wrap: Callable[[Module], Module]):
-        self.policy, self.wrap = policy, wrap
-        self.made: dict[Module, tuple[Module, int]] = {}
-
-    def inside(self, module: Module) -> int:
-        """Wrap what is inside of a module; how many elements that is."""
-        if not self.policy(module=module, recurse=True, nonwrapped_numel=_numel(module)):
-            return 0
-        wrapped = 0
-        for name, child in list(module.named_children()):
-            if child not in self.made:
-                self.made[child] = self.around(child)
-            replaced, elements = self.made[child]
-            setattr(module, name, replaced)
-            wrapped += elements
-        return wrapped
-
-    def around(self, module: Module) -> tuple[Module, int]:
-        """What is to stand in the place of a module, and how many elements are wrapped in it."""
-        everything = _numel(module)
-        wrapped = self.inside(module)
-        if not self.policy(module=module, recurse=False, nonwrapped_numel=everything - wrapped):
-            return module, wrapped
-        return self.wrap(module), everything
-
-
-def _numel(module: Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def _rename(state: dict[str, Any], old: str, new: str) -> None:
-    for key in [key for key in state if key.startswith(old)]:
-        value: Tensor = state.pop(key)
-        state[new + key[len(old) :]] = value
+    wrap = lambda module: checkpoint_wrapper_fn(module, **options.get(module, {}))  # noqa: E731
+    _recursive_wrap(model, policy, wrap, set(), set(), only_wrap_children=True)

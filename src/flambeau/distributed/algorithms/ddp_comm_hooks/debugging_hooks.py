@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 from flambeau.tensor import Tensor
 
 __all__ = ["noop_hook"]
@@ -13,6 +13,4 @@ __all__ = ["noop_hook"]
 
 def noop_hook(_: Any, bucket: GradBucket) -> Future[Tensor]:
     """The gradients as they are."""
-    done: Future[Tensor] = Future()
-    done.set_result(bucket.buffer())
-    return done
+    return finished(bucket.buffer())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from flambeau.autograd.grad_mode import no_grad
@@ -32,35 +31,6 @@ class _OptimizerHookState:
     def _check_valid_functional_optim(self) -> None:
         if not hasattr(self.functional_optimizer, "step_param"):
             raise ValueError(f"Class {type(self.functional_optimizer)} must implement method step_param(param, grad).")
-
-
-@dataclass
-class _OptimInBackwardHookState:
-    """The stream of steps, of which there is none on the CPU."""
-
-    optim_stream: Any
-    wait_for_optim_stream_enqueued: bool
-
-
-def _apply_optim_in_backward_hook(gradient_is_bucket_view: bool) -> Hook:
-    """A hook that averages a bucket and then lets each parameter's own optimizers make their steps: see _apply_optimizer_in_backward."""
-
-    def hook(state: Any, bucket: GradBucket) -> Future[Tensor]:
-        model = state[0]()
-        future = model.reducer._run_allreduce_hook(bucket).then(lambda done: done.value()[0])
-        flat = future.wait()
-        params = bucket.parameters()
-        with no_grad():
-            for p, grad in zip(params, views(flat, params), strict=True):
-                if not hasattr(p, "_in_backward_optimizers"):
-                    continue
-                before, p.grad = p.grad, grad
-                for optimizer in p._in_backward_optimizers:
-                    optimizer.step()
-                p.grad = before
-        return future
-
-    return hook
 
 
 def _hook_then_optimizer(hook: Hook, optimizer_state: _OptimizerHookState) -> Hook:

@@ -11,7 +11,7 @@ from typing import Any
 from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
 from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 from flambeau.tensor import Tensor
 
 logger = logging.getLogger(__name__)
@@ -50,9 +50,7 @@ def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[T
         state.maybe_increase_iter(bucket)
         return default_hooks._allreduce_fut(state.process_group, buffer)
     if not state.post_local_gradient_allreduce:
-        done: Future[Tensor] = Future()
-        done.set_result(buffer)
-        return done
+        return finished(buffer)
     if state.subgroup is None:
         state.subgroup = _of_this_machine()
     return default_hooks._allreduce_fut(state.subgroup, buffer)

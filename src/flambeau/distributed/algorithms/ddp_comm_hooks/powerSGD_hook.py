@@ -19,7 +19,7 @@ from flambeau import dtypes, linalg
 from flambeau.distributed.algorithms.ddp_comm_hooks.default_hooks import _allreduce_fut
 from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
-from flambeau.futures import Future
+from flambeau.futures import Future, finished
 from flambeau.ops.joining import cat, stack
 from flambeau.random import fork_rng, manual_seed
 from flambeau.tensor import Tensor
@@ -146,13 +146,8 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
     if state.iter < state.start_powerSGD_iter:
         state.maybe_increase_iter(bucket)
         return _allreduce_fut(state.process_group, buffer)
-    number, copy = bucket.index(), None
-    if state.use_error_feedback:
-        if number in state.error_dict:
-            buffer.add_(state.error_dict[number])
-        else:
-            state.error_dict[number] = zeros(buffer.shape[0], dtype=buffer.dtype, device=buffer.device)
-        copy = buffer.clone()
+    number = bucket.index()
+    copy = _with_last_error(state, number, buffer)
     thin, whole = _chosen(state, bucket)
     _report_compression_stats(bucket, state)
     groups = _by_shape(thin, together=state.batch_tensors_with_same_shape)
@@ -167,36 +162,43 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
     uncompressed = cat([tensor.reshape(-1) for tensor in whole]) if whole else empty(0, dtype=buffer.dtype, device=buffer.device)
     sent = _allreduce_fut(state.process_group, uncompressed) if len(uncompressed) else None
 
-    def uncompressed_back() -> None:
-        if sent is None:
-            return
-        mean, start = sent.wait(), 0
-        for tensor in whole:
-            tensor.copy_(mean[start : start + tensor.numel()].view_as(tensor))
-            start += tensor.numel()
+    if ps:
+        state._sum(state.p_memory_dict[number]).wait()
+    for (_, matrices), p, q in zip(groups, ps, qs, strict=True):
+        _orthogonalize(p, state.orthogonalization_epsilon)
+        q.copy_(matrices.transpose(-1, -2) @ p)
+    if qs:
+        state._sum(state.q_memory_dict[number]).wait().div_(state.size)
+    for (tensors, _), p, q in zip(groups, ps, qs, strict=True):
+        for tensor, approximation in zip(tensors, p @ q.transpose(-1, -2), strict=True):
+            tensor.copy_(approximation.view_as(tensor))
+    if sent is not None:
+        mean = sent.wait()
+        for tensor, part in zip(whole, mean.split([tensor.numel() for tensor in whole]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+    _keep(state, number, copy, buffer)
+    state.maybe_increase_iter(bucket)
+    return finished(buffer)
 
-    def rest() -> Tensor:
-        state._sum(state.p_memory_dict[number]).wait() if ps else None
-        for (_, matrices), p, q in zip(groups, ps, qs, strict=True):
-            _orthogonalize(p, state.orthogonalization_epsilon)
-            q.copy_(matrices.transpose(-1, -2) @ p)
-        if qs:
-            state._sum(state.q_memory_dict[number]).wait().div_(state.size)
-        for (tensors, _), p, q in zip(groups, ps, qs, strict=True):
-            for tensor, approximation in zip(tensors, p @ q.transpose(-1, -2), strict=True):
-                tensor.copy_(approximation.view_as(tensor))
-        uncompressed_back()
-        if copy is not None:
-            state.error_dict[number] = copy - buffer
-        if not state.warm_start:
-            state.p_memory_dict.clear()
-            state.q_memory_dict.clear()
-        state.maybe_increase_iter(bucket)
-        return buffer
 
-    done: Future[Tensor] = Future()
-    done.set_result(rest())
-    return done
+def _with_last_error(state: PowerSGDState, number: int, flat: Tensor) -> Tensor | None:
+    """Add what compression lost the last time to gradients, if that is wanted; then a copy of the sum."""
+    if not state.use_error_feedback:
+        return None
+    if number in state.error_dict:
+        flat.add_(state.error_dict[number])
+    else:
+        state.error_dict[number] = zeros(flat.shape, dtype=flat.dtype, device=flat.device)
+    return flat.clone()
+
+
+def _keep(state: PowerSGDState, number: int, copy: Tensor | None, flat: Tensor) -> None:
+    """Keep what compression has lost, and the factors, for the next time."""
+    if copy is not None:
+        state.error_dict[number] = copy - flat
+    if not state.warm_start:
+        state.p_memory_dict.clear()
+        state.q_memory_dict.clear()
 
 
 def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Tensor]:
@@ -212,12 +214,7 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Te
     padded = zeros(side * side, dtype=buffer.dtype, device=buffer.device)
     padded[:length].copy_(buffer)
     _report_compression_stats(bucket, state)
-    if state.use_error_feedback:
-        if number in state.error_dict:
-            padded.add_(state.error_dict[number])
-        else:
-            state.error_dict[number] = zeros(padded.shape, dtype=padded.dtype, device=padded.device)
-    copy = padded.clone() if state.use_error_feedback else None
+    copy = _with_last_error(state, number, padded)
     matrix = padded.view(side, side)
     if not state.warm_start or number not in state.p_memory_dict:
         shape = (side, state.matrix_approximation_rank)
@@ -232,16 +229,10 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucket) -> Future[Te
     q.copy_(matrix.t() @ p)
     state._sum(q).wait().div_(state.size)
     matrix.copy_(p @ q.t())
-    if copy is not None:
-        state.error_dict[number] = copy - padded
-    if not state.warm_start:
-        state.p_memory_dict.clear()
-        state.q_memory_dict.clear()
+    _keep(state, number, copy, padded)
     state.maybe_increase_iter(bucket)
     buffer.copy_(padded[:length])
-    done: Future[Tensor] = Future()
-    done.set_result(buffer)
-    return done
+    return finished(buffer)
 
 
 def _chosen(state: PowerSGDState, bucket: GradBucket) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:

@@ -11,16 +11,9 @@ from flambeau.distributed.elastic.events.api import Event, EventMetadataValue, E
 from flambeau.distributed.elastic.events.handlers import get_logging_handler
 
 __all__ = [
-    "Event",
-    "EventMetadataValue",
-    "EventSource",
-    "NodeState",
-    "RdzvEvent",
-    "construct_and_record_rdzv_event",
-    "get_logging_handler",
-    "record",
-    "record_rdzv_event",
-]
+    "Event", "EventMetadataValue", "EventSource", "NodeState", "RdzvEvent", "construct_and_record_rdzv_event", "get_logging_handler",
+    "record", "record_rdzv_event",
+]  # fmt: skip
 
 _events_loggers: dict[str, logging.Logger] = {}
 

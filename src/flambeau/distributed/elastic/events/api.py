@@ -27,21 +27,25 @@ class NodeState(str, Enum):  # noqa: UP042 - prints as PyTorch's does
     FAILED = "FAILED"
 
 
-@dataclass
-class Event:
-    """Something that an agent or a worker has to say."""
-
-    name: str
-    source: EventSource
-    timestamp: int = 0
-    metadata: dict[str, EventMetadataValue] = field(default_factory=dict)
+class _AsJson:
+    """What is written as JSON."""
 
     def __str__(self) -> str:
         return self.serialize()
 
     def serialize(self) -> str:
         """As JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self))  # type: ignore[call-overload]
+
+
+@dataclass
+class Event(_AsJson):
+    """Something that an agent or a worker has to say."""
+
+    name: str
+    source: EventSource
+    timestamp: int = 0
+    metadata: dict[str, EventMetadataValue] = field(default_factory=dict)
 
     @staticmethod
     def deserialize(data: str | Event) -> Event:
@@ -53,7 +57,7 @@ class Event:
 
 
 @dataclass
-class RdzvEvent:
+class RdzvEvent(_AsJson):
     """Something that happened while agents met."""
 
     name: str
@@ -66,13 +70,6 @@ class RdzvEvent:
     rank: int | None = None
     local_id: int | None = None
     error_trace: str = ""
-
-    def __str__(self) -> str:
-        return self.serialize()
-
-    def serialize(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self))
 
     @staticmethod
     def deserialize(data: str | RdzvEvent) -> RdzvEvent:

@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from flambeau.distributed.elastic.metrics.api import (
-    ConsoleMetricHandler,
-    MetricData,
-    MetricHandler,
-    MetricsConfig,
-    MetricStream,
-    NullMetricHandler,
-    configure,
-    get_elapsed_time_ms,
-    getStream,
-    prof,
-    put_metric,
-)
+from flambeau.distributed.elastic.metrics.api import *
+from flambeau.distributed.elastic.metrics.api import MetricsConfig
+from flambeau.distributed.elastic.metrics.api import __all__ as _names
 
-__all__ = [
-    "ConsoleMetricHandler",
-    "MetricData",
-    "MetricHandler",
-    "MetricStream",
-    "MetricsConfig",
-    "NullMetricHandler",
-    "configure",
-    "getStream",
-    "get_elapsed_time_ms",
-    "initialize_metrics",
-    "prof",
-    "put_metric",
-]
+__all__ = [*_names, "initialize_metrics"]
 
 
 def initialize_metrics(cfg: MetricsConfig | None = None) -> None:

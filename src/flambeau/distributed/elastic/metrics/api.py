@@ -9,18 +9,9 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 __all__ = [
-    "ConsoleMetricHandler",
-    "MetricData",
-    "MetricHandler",
-    "MetricStream",
-    "MetricsConfig",
-    "NullMetricHandler",
-    "configure",
-    "getStream",
-    "get_elapsed_time_ms",
-    "prof",
-    "put_metric",
-]
+    "ConsoleMetricHandler", "MetricData", "MetricHandler", "MetricStream", "MetricsConfig", "NullMetricHandler", "configure", "getStream",
+    "get_elapsed_time_ms", "prof", "put_metric",
+]  # fmt: skip
 
 
 class MetricData(NamedTuple):

@@ -9,34 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from flambeau.distributed.elastic.multiprocessing.api import (
-    DefaultLogsSpecs,
-    LogsDest,
-    LogsSpecs,
-    MultiprocessContext,
-    PContext,
-    RunProcsResult,
-    SignalException,
-    Std,
-    SubprocessContext,
-    to_map,
-)
-from flambeau.distributed.elastic.multiprocessing.errors import ProcessFailure
+from flambeau.distributed.elastic.multiprocessing.context import PContext
+from flambeau.distributed.elastic.multiprocessing.function_context import MultiprocessContext
+from flambeau.distributed.elastic.multiprocessing.logs import LogsSpecs
+from flambeau.distributed.elastic.multiprocessing.subprocess_context import SubprocessContext
+from flambeau.doors import door
 
-__all__ = [
-    "DefaultLogsSpecs",
-    "LogsDest",
-    "LogsSpecs",
-    "MultiprocessContext",
-    "PContext",
-    "ProcessFailure",
-    "RunProcsResult",
-    "SignalException",
-    "Std",
-    "SubprocessContext",
-    "start_processes",
-    "to_map",
-]
+__getattr__, __dir__, __all__ = door(__name__, {
+    "context": "PContext RunProcsResult",
+    "errors": "ProcessFailure",
+    "function_context": "MultiprocessContext",
+    "logs": "DefaultLogsSpecs LogsDest LogsSpecs",
+    "signals": "SignalException",
+    "std": "Std to_map",
+    "subprocess_context": "SubprocessContext",
+})  # fmt: skip
+__all__.append("start_processes")
 
 
 def start_processes(

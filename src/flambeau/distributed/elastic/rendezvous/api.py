@@ -8,30 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from flambeau.distributed.elastic.rendezvous.errors import (
-    RendezvousClosedError,
-    RendezvousConnectionError,
-    RendezvousError,
-    RendezvousGracefulExitError,
-    RendezvousStateError,
-    RendezvousTimeoutError,
-)
-
 __all__ = [
-    "RendezvousClosedError",
-    "RendezvousConnectionError",
-    "RendezvousError",
-    "RendezvousGracefulExitError",
-    "RendezvousHandler",
-    "RendezvousHandlerCreator",
-    "RendezvousHandlerRegistry",
-    "RendezvousInfo",
-    "RendezvousParameters",
-    "RendezvousStateError",
-    "RendezvousStoreInfo",
-    "RendezvousTimeoutError",
-    "rendezvous_handler_registry",
-]
+    "RendezvousClosedError", "RendezvousConnectionError", "RendezvousError", "RendezvousGracefulExitError", "RendezvousHandler",
+    "RendezvousHandlerCreator", "RendezvousHandlerRegistry", "RendezvousInfo", "RendezvousParameters", "RendezvousStateError",
+    "RendezvousStoreInfo", "RendezvousTimeoutError", "rendezvous_handler_registry",
+]  # fmt: skip
 
 
 @dataclass
@@ -200,3 +181,30 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+# -- why agents do not find each other --------------------------------------------------------------------------------------
+
+
+class RendezvousError(Exception):
+    """Agents could not meet."""
+
+
+class RendezvousClosedError(RendezvousError):
+    """The run has ended: nobody is waiting for this agent any more."""
+
+
+class RendezvousTimeoutError(RendezvousError):
+    """Not enough agents came in time."""
+
+
+class RendezvousConnectionError(RendezvousError):
+    """The store in which they meet could not be reached."""
+
+
+class RendezvousStateError(RendezvousError):
+    """What the store says about the meeting makes no sense."""
+
+
+class RendezvousGracefulExitError(RendezvousError):
+    """This agent is not needed, and ends as it should."""

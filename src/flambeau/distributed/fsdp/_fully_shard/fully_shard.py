@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
+from flambeau import distributed as dist
 from flambeau.devices import device as as_device
 from flambeau.distributed.device_mesh import DeviceMesh, init_device_mesh
 from flambeau.distributed.fsdp._fully_shard import traversal
@@ -113,7 +114,6 @@ def _refuse_deepcopy(*args: Any, **kwargs: Any) -> NoReturn:
 
 def _default_mesh() -> DeviceMesh:
     """All ranks, on their GPUs if there are any."""
-    from flambeau import distributed as dist
     from flambeau.cuda import is_available
 
     if not dist.is_initialized():

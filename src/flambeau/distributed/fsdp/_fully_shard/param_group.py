@@ -11,11 +11,18 @@ from enum import Enum, auto
 from typing import Any
 
 from flambeau import modes
-from flambeau.distributed.fsdp._fully_shard.collectives import DefaultAllGather, DefaultReduceScatter
 from flambeau.distributed.fsdp._fully_shard.communication import Communication
 from flambeau.distributed.fsdp._fully_shard.gathering import Gathering
 from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
-from flambeau.distributed.fsdp._fully_shard.policies import AllGather, CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, ReduceScatter
+from flambeau.distributed.fsdp._fully_shard.policies import (
+    AllGather,
+    CPUOffloadPolicy,
+    DefaultAllGather,
+    DefaultReduceScatter,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    ReduceScatter,
+)
 from flambeau.distributed.fsdp._fully_shard.reducing import How, Reduction
 from flambeau.distributed.fsdp._fully_shard.releasing import Region, let_go
 from flambeau.distributed.fsdp._fully_shard.sharded_param import ShardedParam

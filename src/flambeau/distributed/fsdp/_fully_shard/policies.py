@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flambeau.distributed.collectives.all_gather import all_gather_single
+from flambeau.distributed.collectives.reduce_scatter import reduce_scatter_single
 from flambeau.dtypes import dtype as dtype_
+from flambeau.tensor import Tensor
+from flambeau.tensor.making.factories import empty
 
 if TYPE_CHECKING:
     from flambeau.devices import device as device_
     from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
     from flambeau.distributed.groups import ProcessGroup, Work
     from flambeau.distributed.tensor import Shard
-    from flambeau.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -108,3 +111,22 @@ class ReduceScatter(Comm):
     @abstractmethod
     def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup, op: Any, async_op: bool = False) -> Work | None:
         """As reduce_scatter_tensor."""
+
+
+class DefaultAllGather(AllGather):
+    """What is used unless a program brings its own: all_gather_into_tensor, on memory made for each call."""
+
+    def allocate(self, size: Sequence[int], *, dtype: Any, device: Any) -> Tensor:
+        return empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False) -> Any:
+        return all_gather_single(output_tensor, input_tensor, group, async_op)
+
+
+class DefaultReduceScatter(ReduceScatter):
+    """What is used unless a program brings its own: reduce_scatter_tensor, on memory made for each call."""
+
+    allocate = DefaultAllGather.allocate
+
+    def __call__(self, output_tensor: Tensor, input_tensor: Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
+        return reduce_scatter_single(output_tensor, input_tensor, op, group, async_op)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from flambeau.distributed.fsdp._fully_shard.collectives import DefaultReduceScatter
 from flambeau.distributed.fsdp._fully_shard.param_group import ParamGroup, Stage
+from flambeau.distributed.fsdp._fully_shard.policies import DefaultReduceScatter
 from flambeau.distributed.fsdp._fully_shard.releasing import Region
 from flambeau.distributed.fsdp.api import BackwardPrefetch
 from flambeau.nn.modules.module import Module

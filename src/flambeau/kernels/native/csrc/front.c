@@ -1,7 +1,8 @@
 /* The function in front of an operation, and its table of plans: one way from a call to what it does.
 
    A call is put into words (look.c) and looked up. What stands there is carried out (plan.c). A call that is not known, and every call while somebody has a say
-   in it (an interpreter is active, a debugger steps), goes the general way, which is Python; the second of a kind is watched there, and leaves its plan. */
+   in it (an interpreter is active, a debugger steps), goes the general way, which is Python; the second of a kind is watched there, and leaves its plan.
+   Where plans are made in vain, as for sequences of all lengths, a call must have come more often before it is watched. */
 #include "front.h"
 #include <structmember.h>
 
@@ -27,12 +28,13 @@ bool fl_is_recording(void) {
 /* -- tables */
 
 enum { LEAST = 64, MOST = 1000 }; /* places at first; calls that are remembered */
-typedef struct { uint64_t hash; int n; int64_t *word; PyObject *plan; /* None: seen once; False: to be run each time */ } Entry;
+enum { TRIED = 16, PAID = 4, OFTEN = 16 }; /* plans that tell whether they are worth making; uses that pay for one; sightings of a call where they do not */
+typedef struct { uint64_t hash; int n, seen; int64_t *word; PyObject *plan; /* NULL: none yet; False: to be run each time */ } Entry;
 typedef struct {
     PyObject_HEAD
     Entry *entry;
     int size, used, by_kind;
-    long generation;
+    long generation, made, carried_out; /* the latter two: how many plans there have been, and how often one was used */
 } Plans;
 static long generation; /* a setting has changed of which plans depend: no older ones hold */
 
@@ -61,6 +63,10 @@ static PyObject *find(Plans *p, const Look *look) {
     return p->size ? place(p->entry, p->size, hash_of(look), look->word, look->n)->plan : NULL;
 }
 
+static bool is_worth_a_plan(const Plans *p, const Entry *e) {
+    return e->seen >= (p->made > TRIED && p->carried_out < PAID * p->made ? OFTEN : 2);
+}
+
 static int grow(Plans *p) {
     const int size = p->size ? 2 * p->size : LEAST;
     Entry *larger = PyMem_Calloc((size_t)size, sizeof *larger);
@@ -72,19 +78,27 @@ static int grow(Plans *p) {
     return 0;
 }
 
-static int put(Plans *p, const Look *look, PyObject *plan) {
+/* Where a call stands that is new, or has no plan yet. */
+static Entry *noted(Plans *p, const Look *look) {
     if (p->used >= MOST) clear(p);
-    if (2 * (p->used + 1) > p->size && grow(p) < 0) return -1;
+    if (2 * (p->used + 1) > p->size && grow(p) < 0) return NULL;
     const uint64_t hash = hash_of(look);
     Entry *e = place(p->entry, p->size, hash, look->word, look->n);
     if (!e->word) {
         const size_t bytes = sizeof *look->word * (size_t)look->n;
-        if (!(e->word = PyMem_Malloc(bytes))) return PyErr_NoMemory(), -1;
+        if (!(e->word = PyMem_Malloc(bytes))) return PyErr_NoMemory(), NULL;
         memcpy(e->word, look->word, bytes);
         e->hash = hash, e->n = look->n, p->used++;
     }
+    e->seen++;
+    return e;
+}
+
+static int put(Plans *p, const Look *look, PyObject *plan) {
+    Entry *e = noted(p, look);
+    if (!e) return -1;
     PyObject *before = e->plan;
-    e->plan = Py_NewRef(plan);
+    e->plan = Py_NewRef(plan), p->made++;
     Py_XDECREF(before);
     return 0;
 }
@@ -157,13 +171,15 @@ static PyObject *front_call(PyObject *self, PyObject *const *args, size_t nargsf
         PyObject *looked = f->before ? PyObject_Vectorcall(f->before, args, nargsf & ~PY_VECTORCALL_ARGUMENTS_OFFSET, names) : Py_NewRef(Py_None);
         if (!looked) return NULL;
         Py_DECREF(looked);
+        plans->carried_out++;
         PyObject *result = fl_plan_run(plan, &look, args);
         if (result != Py_NotImplemented) return result;
         Py_DECREF(result);
         goto general;
     }
-    if (plan == Py_None) return learn(f, &look, args, (size_t)PyVectorcall_NARGS(nargsf), names);
-    if (!plan && put(plans, &look, Py_None) < 0) return NULL; /* what comes once, as other lengths do in every step, is not worth it */
+    if (plan) goto general;
+    const Entry *entry = noted(plans, &look);
+    if (entry && is_worth_a_plan(plans, entry)) return learn(f, &look, args, (size_t)PyVectorcall_NARGS(nargsf), names);
 general:
     return PyErr_Occurred() ? NULL : PyObject_Vectorcall(f->miss, args, nargsf, names);
 }

@@ -7,13 +7,8 @@ from typing import Any
 from flambeau import import_only
 
 __all__ = [
-    "GuardOnDataDependentSymNode",
-    "free_symbols",
-    "free_unbacked_symbols",
-    "guard_or_false",
-    "guard_or_true",
-    "statically_known_true",
-]
+    "GuardOnDataDependentSymNode", "free_symbols", "free_unbacked_symbols", "guard_or_false", "guard_or_true", "statically_known_true",
+]  # fmt: skip
 
 
 class GuardOnDataDependentSymNode(RuntimeError):

@@ -44,11 +44,6 @@ def get_worker_info() -> WorkerInfo | None:
     return _worker_info
 
 
-def _generate_state(base_seed: int, worker_id: int) -> list[int]:
-    """Four words to seed the NumPy generator of a worker with: those of different workers and seeds are unrelated."""
-    return streams.words_for_worker(base_seed, worker_id).tolist()
-
-
 @dataclass
 class Job:
     """Everything a worker is started with."""

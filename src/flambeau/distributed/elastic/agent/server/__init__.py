@@ -1,23 +1,10 @@
 """torch.distributed.elastic.agent.server: the agent, and what it knows about its workers."""
 
-from flambeau.distributed.elastic.agent.server.api import (
-    ElasticAgent,
-    RunResult,
-    SimpleElasticAgent,
-    Worker,
-    WorkerGroup,
-    WorkerSpec,
-    WorkerState,
-)
-from flambeau.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from __future__ import annotations
 
-__all__ = [
-    "ElasticAgent",
-    "LocalElasticAgent",
-    "RunResult",
-    "SimpleElasticAgent",
-    "Worker",
-    "WorkerGroup",
-    "WorkerSpec",
-    "WorkerState",
-]
+from flambeau.doors import door
+
+__getattr__, __dir__, __all__ = door(__name__, {
+    "api": "ElasticAgent RunResult SimpleElasticAgent Worker WorkerGroup WorkerSpec WorkerState",
+    "local_elastic_agent": "LocalElasticAgent",
+})  # fmt: skip

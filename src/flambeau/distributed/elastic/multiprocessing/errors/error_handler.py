@@ -36,9 +36,6 @@ class ErrorHandler:
         else:
             log.info("No error file: TORCHELASTIC_ERROR_FILE is not set")
 
-    def _write_error_file(self, file_path: str, error_msg: str) -> None:
-        error_file.replace(file_path, json.loads(error_msg))
-
     def override_error_code_in_rootcause_data(
         self, rootcause_error_file: str, rootcause_error: dict[str, Any], error_code: int = 0
     ) -> None:
