@@ -109,6 +109,7 @@ def test_special_values(gpu):
 def test_one_launch(gpu, monkeypatch):
     """Small batches take one kernel forward, running averages included, and one backward."""
     launched, launches = [], gpu.rows.launches
+    gpu.rows.plan.cache_clear()
     monkeypatch.setattr(gpu.rows, "launches", lambda *given: (launched.extend(found := launches(*given)), found)[1])
     layer = flambeau.nn.BatchNorm2d(4).cuda()
     layer(flambeau.randn(2, 4, 3, 3, device="cuda")).sum().backward()

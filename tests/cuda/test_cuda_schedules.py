@@ -57,6 +57,7 @@ def test_every_schedule(gpu, monkeypatch, loop, way):
     unit = lanes if columns else lanes * pack
     chunk = -(-n // (splits * unit)) * unit if splits > 1 else n
     forced = gpu.rows.Way(lanes, pack, items, columns, chunk, -(-n // chunk), tuple(sum(1 + r.placed for r in s.reductions) for s in found))
+    gpu.rows.plan.cache_clear()
     monkeypatch.setattr(gpu.rows, "schedule", lambda *given: forced)
     given = operands(loop, outer, n, inner, np.random.default_rng(0))
     options = [3.0 if kind == "i64" else 0.5 for kind in loop.params]

@@ -16,7 +16,7 @@ from flambeau.kernels.cuda.rows import Rows, joining, kernel_of, run_loop
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.loops.cuda import AT_ONCE, Instance
-from flambeau.kernels.loops.language import Loop, greatest, total
+from flambeau.kernels.loops.language import ROW, Loop, greatest, total
 from flambeau.kernels.loops.updates import Update, flattened
 
 MOST_BLOCKS = 512  # for one tensor: its threads take several packs then
@@ -35,15 +35,29 @@ NORMS = {
     2.0: Loop("norm_two", lambda x: e.sqrt(total(x * x)), "ri", "r"),
     float("inf"): Loop("norm_inf", lambda x: greatest(abs(x), 0), "ri", "r"),
 }
+ADVANCED = Loop("advanced", lambda x: x + 1, "ri", over=(0,))
 CLIPPED = Loop("clipped", _clipped, "ri r", "ri", 1, over=(0,))
 
 
 def update(rule: Update, tensors: Sequence[Sequence], numbers: tuple) -> None:
     """Move tensors of one device and dtype, given by their operands."""
+    _move(rule, rule.loop, tensors, [()] * len(tensors), numbers)
+
+
+def update_reading(rule: Update, tensors: Sequence[Sequence], options: Sequence) -> None:
+    """The same by options instead of numbers; those that are lists lie on the GPU, an array of one element for each tensor, and are read there."""
+    held = [(i, option) for i, option in enumerate(options) if type(option) is list]
+    loop = rule.reading(tuple([(i, f"f{8 * arrays_of[0].itemsize}") for i, arrays_of in held]))
+    beside = [tuple([arrays_of[t] for _, arrays_of in held]) for t in range(len(tensors))]
+    _move(rule, loop, tensors, beside, [option for option in options if type(option) is not list])
+
+
+def _move(rule: Update, loop: Loop, tensors: Sequence[Sequence], beside: Sequence[tuple], numbers: Sequence[float]) -> None:
     with Device(tensors[0][0].data.device_id):
         ready = [operands if _lie_alike(operands) else flattened(operands) for operands in tensors]
         dense = [[arrays.contiguous(a) for a in t] if r is None else r for t, r in zip(tensors, ready, strict=True)]
-        for kernel, grid, given in _launches(rule.loop, [operands for operands in dense if operands[0].size]):
+        work = [(*operands, *more) for operands, more in zip(dense, beside, strict=True) if operands[0].size]
+        for kernel, grid, given in _launches(loop, work):
             kernel(grid, (THREADS,), (*given[:1], *map(float, numbers), *given[1:]))
         for operands, flat, copies in zip(tensors, ready, dense, strict=True):
             for i in rule.written if flat is None else ():
@@ -52,18 +66,25 @@ def update(rule: Update, tensors: Sequence[Sequence], numbers: tuple) -> None:
 
 
 @where_it_is(0)
+def advance(counters: Sequence) -> None:
+    """Add 1 to arrays of one element, of one dtype and device."""
+    for kernel, grid, given in _launches(ADVANCED, [(a,) for a in counters]):
+        kernel(grid, (THREADS,), given)
+
+
+@where_it_is(0)
 def norms(tensors: Sequence, order: float) -> tuple | None:
     """(the norm of each tensor, (n,); the norm of these, ()) for tensors of one device and dtype; None for others, and for other orders."""
     if order not in NORMS or not _are_alike(tensors) or (order == float("inf") and not all([a.size for a in tensors])):
         return None  # nothing has no maximum: whoever goes on says so
     loop, first, count = NORMS[order], tensors[0], len(tensors)
-    dense = [[a if _is_dense(a) else arrays.contiguous(a)] for a in tensors]
+    dense = [(a if _is_dense(a) else arrays.contiguous(a),) for a in tensors]
     parts = cupy.empty(count * MOST_PARTS, np.float64)
     found, whole = cupy.empty(count, first.dtype), cupy.empty((), first.dtype)
     for kernel, grid, (pieces, *given) in _launches(loop, dense, 0, MOST_PARTS):
         kernel(grid, (THREADS,), (pieces, found.data.ptr, parts.data.ptr, *given))
     last, grid = joining(loop, dtypes.OF_NUMPY[first.dtype].name, count, 1)
-    kernel_of(last, first.data.device_id)(grid, (THREADS,), (found.data.ptr, 0, parts.data.ptr, *Rows(count, 0, 1, 0, 0, 0), 0, given[-1]))
+    kernel_of(last, first.data.device_id)(grid, (THREADS,), (found.data.ptr, 0, parts.data.ptr, count, 0, 1, 0, 0, 0, 0, given[-1]))
     run_loop(loop, (whole,), (found,), (), Rows(1, count, 1, count, 0, 1))
     return found, whole
 
@@ -73,25 +94,25 @@ def clip(tensors: Sequence, norm, most: float) -> bool:
     """Multiply tensors in place by most / (norm + 1e-6), if that is less than one. False for tensors that are not dense, or not alike."""
     if type(norm) is not cupy.ndarray or norm.size != 1 or not _are_alike([*tensors, norm]) or not all(map(_is_dense, tensors)):
         return False
-    for kernel, grid, (pieces, *given) in _launches(CLIPPED, [[a] for a in tensors]):
-        kernel(grid, (THREADS,), (pieces, norm.data.ptr, float(most), 0, *given))
+    for kernel, grid, (pieces, *given) in _launches(CLIPPED, [(a, norm) for a in tensors]):
+        kernel(grid, (THREADS,), (pieces, float(most), *given))
     return True
 
 
 def _launches(loop: Loop, work: list, stage: int | None = None, most: int = MOST_BLOCKS) -> Iterator[tuple]:
-    """(kernel, grid, the struct Pieces and what comes last) of each launch, for tensors given by their operands."""
+    """(kernel, grid, the struct Pieces and what comes last) of each launch, for tensors given by the loads of the loop."""
     if not work:
         return
-    first = work[0][0]
-    found = [[*[a.data.ptr for a in operands], operands[0].size] for operands in work]
+    first, along = work[0][0], loop.loads.count(ROW)
+    found = [[*[a.data.ptr for a in loads], loads[0].size] for loads in work]
     pack = 16 // first.itemsize
-    pack = 1 if any([n % pack or any([p % 16 for p in pointers]) for *pointers, n in found]) else pack
+    pack = 1 if any([sizes[-1] % pack or any([p % 16 for p in sizes[:along]]) for sizes in found]) else pack
     instance = Instance(loop, dtypes.of_array(first).name, THREADS, pack, stage=stage, listed=True)
     kernel, room = kernel_of(instance, first.data.device_id), instance.room
     blocks = min(max(-(-max([sizes[-1] for sizes in found]) // (THREADS * pack * AT_ONCE)), 1), most)
     for start in range(0, len(work), room):
         some = found[start : start + room]
-        pieces = np.zeros((len(instance.lists) + 1, room), np.int64)
+        pieces = np.zeros((len(loop.loads) + 1, room), np.int64)
         pieces[:, : len(some)] = np.array(some).T
         yield kernel, (blocks, len(some)), (pieces.reshape(-1).view(f"V{pieces.nbytes}"), len(work), start, blocks)
 

@@ -16,7 +16,7 @@ from flambeau import dtypes
 from flambeau.kernels.cuda import error_notes
 from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.language.print_cuda import THREADS
-from flambeau.kernels.loops.cuda import AT_ONCE, Instance, print_loop
+from flambeau.kernels.loops.cuda import Instance, print_loop
 from flambeau.kernels.loops.folds import as_loop
 from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop
 from flambeau.kernels.loops.passes import passes
@@ -73,18 +73,25 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
     along = [a for a, access in zip(given, (*loop.stores, *loop.loads), strict=True) if access == ROW]
     size, pointers = max([a.itemsize for a in along]), [a.data.ptr for a in given]
     aligned = not any([a.data.ptr % 16 for a in along])
-    way = schedule(loop, lie, size, aligned, multiprocessors(device))
-    dtype = dtypes.OF_NUMPY[along[0].dtype].name
-    parts = [cupy.ndarray((fields * way.splits * lie.rows,), np.float64) for fields in way.parts]
+    rooms, kernels, last = plan(loop, lie, along[0].dtype, size, aligned, device)
+    parts = [cupy.ndarray((room,), np.float64) for room in rooms]
     notes = () if loop.error is None else (error_notes.page(device),)
     each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
-    numbers = lie.numbers if LINE in loop.loads else ()
-    tail = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *numbers, *lie[:6], way.chunk, way.splits)
-    tail += lie[6:8] if lie.length else ()
-    for instance, grid in launches(loop, dtype, lie, way):
-        kernel_of(instance, device)(grid, (THREADS,), tail)
+    given = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *last)
+    for kernel, grid in kernels:
+        kernel(grid, (THREADS,), given)
     if notes:
         error_notes.launched()
+
+
+@lru_cache(2048)
+def plan(loop: Loop, lie: Rows, dtype: np.dtype, size: int, aligned: bool, device: int) -> tuple:
+    """(numbers that each kind of part takes, (kernel, grid) of each launch, what kernels are told last: how rows lie and are cut)."""
+    way = schedule(loop, lie, size, aligned, multiprocessors(device))
+    rooms = [fields * way.splits * lie.rows for fields in way.parts]
+    kernels = [(kernel_of(instance, device), grid) for instance, grid in launches(loop, dtypes.OF_NUMPY[dtype].name, lie, way)]
+    numbers = lie.numbers if LINE in loop.loads else ()
+    return rooms, kernels, (*numbers, *lie[:6], way.chunk, way.splits, *(lie[6:8] if lie.length else ()))
 
 
 class Way(NamedTuple):
@@ -99,7 +106,6 @@ class Way(NamedTuple):
     parts: tuple[int, ...]
 
 
-@lru_cache(1024)
 def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -> Way:
     """How rows that lie so are shared by threads."""
     count, n, inner, apart, beside, step, *lines, _ = lie
@@ -107,18 +113,19 @@ def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -
     walks = len(passes(loop, room=0, puts=False).reducing) + any([access != EACH for access in loop.stores])
     if not walks:
         return Way(1, 1, 0, columns, max(n, 1), 1, ())
+    operands = loop.loads.count(ROW)
     if columns:
         pack = most if aligned and beside == 1 and not any([s % most for s in (inner, apart, step)]) else 1
-        while pack > 1 and count // pack < 32:
+        while pack > 1 and count // pack < 8:
             pack //= 2
-        units = n
-        lanes = 1 if n < 8 else 32 if count // pack <= 8 else 8
+        units, lanes = n, 1 if n < 8 else 8
+        while n >= 4 * lanes and lanes < THREADS // 4 and count // pack <= THREADS // (2 * lanes):
+            lanes *= 2
     else:
         pack = most if aligned and step == 1 and not any([s % most for s in (n, apart, beside, *lines)]) else 1
         units = n // pack
-        lanes = _lanes(units)
-    items = _items(units, lanes) if walks > 1 else 0
-    operands = loop.loads.count(ROW)
+        lanes = _sharing(units) if walks > 1 else _reading(units)
+    items = -(-units // lanes) if walks > 1 else 0
     items = items if items * pack * operands <= IN_REGISTERS else 0
     blocks = -(-count // (THREADS // lanes * (pack if columns else 1)))
     splits = 1 if items else max(min(4 * processors // blocks, n // (lanes * (1 if columns else pack) * ENOUGH), 65535), 1)
@@ -129,22 +136,19 @@ def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -
     return Way(lanes, pack, items, columns, chunk, splits, tuple([sum(1 + r.placed for r in s.reductions) for s in steps]))
 
 
-def _lanes(units: int) -> int:
-    """Threads for a row of so many packs: neighbours, all of one warp or all of a block."""
-    if units > 32 * AT_ONCE * 4:
-        return THREADS
-    return 1 if units <= 2 else 4 if units <= 16 else 32
+def _reading(units: int) -> int:
+    """Threads for a row of so many packs that is read once, a few packs at a time."""
+    return THREADS if units > 512 else 1 if units <= 2 else 4 if units <= 16 else 32
 
 
-def _items(units: int, lanes: int) -> int:
-    """Packs of a thread that keeps its share of a row."""
-    items = 1
-    while items * lanes < units:
-        items *= 2
-    return items
+def _sharing(units: int) -> int:
+    """Threads for a row of so many packs that they keep: neighbours, of one warp if that will do."""
+    lanes = 1
+    while lanes < units and (lanes < 32 or 4 * lanes < units) and lanes < THREADS:
+        lanes *= 2
+    return lanes
 
 
-@lru_cache(1024)
 def launches(loop: Loop, dtype: str, lie: Rows, way: Way) -> list[tuple[Instance, tuple[int, ...]]]:
     """(kernel, grid) of each launch."""
     across = THREADS // way.lanes * (way.pack if way.columns else 1)
@@ -172,8 +176,8 @@ def rows_and_totals(loop: Loop, given, options) -> tuple | None:
     device, count, pointers = x.data.device_id, x.size // n, [a.data.ptr for a in given]
     pack = min(16 // size, 8)
     pack = 1 if n % pack or any([p % 16 for p, access in zip(pointers, loop.loads, strict=True) if access != EACH]) else pack
-    lanes = 32 if n // pack <= 256 else THREADS
-    items = _items(n // pack, lanes)
+    lanes = max(_sharing(n // pack), 32)
+    items = -(-n // (pack * lanes))
     if items * pack * (loop.loads.count(ROW) + len(loop.totals)) > IN_REGISTERS:
         return None
     groups, out = THREADS // lanes, cupy.ndarray(x.shape, x.dtype)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from flambeau.kernels.language.expr import Expr, load, loads
 from flambeau.kernels.language.print_c import TYPES, operand_dtype, storage_of
 from flambeau.kernels.language.print_cuda import NOTE, PREAMBLE, THREADS, CudaPrinter
-from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop
+from flambeau.kernels.loops.language import EACH, LINE, ROUNDED, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, Reduced, passes
 
 AT_ONCE = 4  # packs on their way from memory to a thread, of a loop that reads one operand along the row; half as many of each of several
@@ -60,14 +60,9 @@ class Instance:
         return self.items or (AT_ONCE if self.loop.loads.count(ROW) < 2 else AT_ONCE // 2)
 
     @property
-    def lists(self) -> list[int]:
-        """The loads along the row, of which a list gives addresses. Stores along it are written over some of them."""
-        return [i for i, access in enumerate(self.loop.loads) if access == ROW]
-
-    @property
     def room(self) -> int:
-        """How many tensors of a list a launch has room for."""
-        return TENSORS // (len(self.lists) + 1)
+        """How many tensors of a list a launch has room for: the addresses of their loads, and how long they are. Stores along them are written over loads."""
+        return TENSORS // (len(self.loop.loads) + 1)
 
 
 def print_loop(k: Instance) -> str:
@@ -96,7 +91,7 @@ class _Text:
         for number, step in enumerate(self.passes.reducing):
             yield from self.found(number, step)
         if k.listed:
-            yield f"struct Pieces {{ long long at[{len(k.lists)}][{k.room}], size[{k.room}]; }};"
+            yield f"struct Pieces {{ long long at[{len(loop.loads)}][{k.room}], size[{k.room}]; }};"
         yield f'extern "C" __global__ void __launch_bounds__({THREADS})'
         yield f"{k.function}({', '.join(self.parameters())}) {{"
         across = THREADS // k.lanes
@@ -121,15 +116,18 @@ class _Text:
             (access, f"{storage_of(kind, k.dtype)} *y{i}")
             for i, (access, kind) in enumerate(zip(loop.stores, loop.store_kinds, strict=True))
         ]
-        given = [*stores, *((access, f"const {self.storage(i)} *a{i}") for i, access in enumerate(loop.loads))]
+        loads = [f"const {self.storage(i)} *a{i}" for i in range(len(loop.loads))]
         if k.listed:
             yield "const __grid_constant__ Pieces all"
-        yield from (text for access, text in given if not (k.listed and access == ROW))
+        yield from (text for access, text in stores if not (k.listed and access == ROW))
+        yield from () if k.listed else loads
         yield from (f"double q{i}" for i in range(loop.options))
         yield from (f"Found{i} *parts{i}" for i in range(len(self.passes.reducing)) if k.stage is not None)
         yield from ["int64_t *note"] * (loop.error is not None)
-        numbers = [f"e{i}" for i in self.each] + [*"gwl"] * self.of_lines
-        numbers += ["rows", "begins", "splits"] if k.listed else ["rows", "n", "inner", "apart", "beside", "step", "chunk", "splits"]
+        numbers = ["rows", "begins", "splits"]
+        if not k.listed:
+            numbers = [f"e{i}" for i in self.each] + [*"gwl"] * self.of_lines
+            numbers += ["rows", "n", "inner", "apart", "beside", "step", "chunk", "splits"]
         yield from (f"long long {name}" for name in numbers + ["length", "line"] * k.lines)
 
     def storage(self, operand: int) -> str:
@@ -142,7 +140,7 @@ class _Text:
         k, p, loop = self.k, self.p, self.loop
         yield from self.where_it_lies(number)
         for i in self.each:
-            read = p.read(loop.kinds[i], f"a{i}[(row + c) * e{i}]")
+            read = p.read(loop.kinds[i], f"*b{i}" if k.listed else f"a{i}[(row + c) * e{i}]")
             yield f"    {p.ctype_of_kind(loop.kinds[i])} x{i}[COLS]; {EVERY} x{i}[c] = is ? {read} : 0;"
         if k.items:
             yield f"    const long long from = begin + (long long)lane * {self.along};"
@@ -166,8 +164,8 @@ class _Text:
             yield "    const long long base = is ? outer * apart + within * beside : 0;"
         yield "    const long long begin = split * chunk, end = !is ? 0 : begin + chunk < n ? begin + chunk : n;"
         for i, access in enumerate(loop.loads):
-            if access == ROW:
-                begins = f"(const {self.storage(i)} *)all.at[{k.lists.index(i)}][blockIdx.y]" if k.listed else f"a{i} + base"
+            if k.listed or access == ROW:
+                begins = f"(const {self.storage(i)} *)all.at[{i}][blockIdx.y]" if k.listed else f"a{i} + base"
                 yield f"    const {self.storage(i)} *const b{i} = {begins};"
             elif access != EACH:
                 yield f"    const {self.storage(i)} *const b{i} = a{i}{' + outer * g + within * w' if access == LINE else ''};"
@@ -277,6 +275,9 @@ class _Text:
         if k.stage is not None and number < k.stage:
             yield f"    for (long long k = lane; is && k < splits; k += {k.lanes}) {EVERY} {found}[c] = joined({found}[c], parts{number}[k * rows + row + c]);"
         else:
+            for r in [r for r in step.reductions if r.placed]:
+                first = f"begin + (long long)lane * {self.along}"
+                yield f"    {EVERY} {found}[c].{r.name.value}_at = {first} < end ? {first} : {HIGHEST};"
             yield from self.walk(list(self.gathered(found, step.reductions)))
         yield f"    {EVERY} {found}[c] = together<{k.lanes}>({found}[c]);"
         if number == k.stage:
@@ -392,10 +393,10 @@ class _Printer(CudaPrinter):
         self.k, self.loop = k, k.loop
 
     def ctype_of_kind(self, kind: str) -> str:
-        return self.compute if kind == "f64" else super().ctype_of_kind(kind)
+        return self.compute if kind in ROUNDED else super().ctype_of_kind(kind)
 
     def read(self, kind: str, text: str) -> str:
-        return f"({self.compute}){text}" if kind == "f64" else super().read(kind, text)
+        return f"({self.compute}){text}" if kind in ROUNDED else super().read(kind, text)
 
     def leaf(self, e: Expr) -> str:
         is_number = e.op == "local" or (e.op == "load" and self.loop.loads[e.value] == EACH)
@@ -454,7 +455,7 @@ TAKEN = {
     "greatest": "if (v > @ || v != v) @ = v;",
     "least": "if (v < @ || v != v) @ = v;",
 }
-TAKEN_PLACED = "if (v <> @ || (v != v && @ == @) || ((v == @ || (v != v && @ != @)) && i < @_at)) @ = v, @_at = i;"
+TAKEN_PLACED = "if (v <> @ || (v != v && @ == @)) @ = v, @_at = i;"  # a thread goes forward, and its first place is noted before
 
 # Rows in lines. A pack is of one line.
 _LINES = """
@@ -474,8 +475,9 @@ template <int LANES, class Found> __device__ inline Found together(Found mine) {
         __syncthreads();
         if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = mine;
         __syncthreads();
-        mine = warps[0];
-        for (int w = 1; w < {THREADS // 32}; w++) mine = joined(mine, warps[w]);
+        const int first = threadIdx.x / LANES * (LANES / 32);
+        mine = warps[first];
+        for (int w = 1; w < LANES / 32; w++) mine = joined(mine, warps[first + w]);
     }}
     return mine;
 }}

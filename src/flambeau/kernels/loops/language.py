@@ -22,7 +22,7 @@ Each load and each store says along which axes it moves; along the others it sta
 
     "ri"   an element for each place of each row          "i"   one row for all          "r"   one number for each row
 
-and, for GPUs, "l" one number for each line, where rows are cut into lines that lie apart; as "r:i64" if its elements are of a dtype of their own, "r:wide" if half precision is float32 there, "r:f64" if they are rounded when they are read. A formula gives a value for each store. What is stored along "i" alone is the sum over the
+and, for GPUs, "l" one number for each line, where rows are cut into lines that lie apart; as "r:i64" if its elements are of a dtype of their own, "r:wide" if half precision is float32 there, "r:f32" or "r:f64" if they are rounded when they are read. A formula gives a value for each store. What is stored along "i" alone is the sum over the
 rows. The same declaration is evaluated by NumPy (`evaluate.py`), differentiated (`derive.py`), cut into passes (`passes.py`), and printed under
 a schedule as C (`rows.py`, `columns.py`, `short.py`) or as CUDA C++ (`cuda.py`).
 """
@@ -47,6 +47,7 @@ position = e._make("position", (), None, "i64")
 extent = e._make("extent", (), None, "T")
 
 ROW, SHARED, EACH, LINE = "ri", "i", "r", "l"
+ROUNDED = ("f32", "f64")  # dtypes of loads that are rounded when they are read
 DECLARED: dict[str, Loop] = {}
 
 
@@ -106,7 +107,7 @@ class Loop:
     @cached_property
     def values(self) -> tuple[Expr, ...]:
         """The formula, traced: a value for each store."""
-        operands = [e.load(i, "T" if kind == "f64" else kind) for i, kind in enumerate(self.kinds)]
+        operands = [e.load(i, "T" if kind in ROUNDED else kind) for i, kind in enumerate(self.kinds)]
         found = self.formula(*operands, *(e._make("param", (), i, kind) for i, kind in enumerate(self.params)))
         values = tuple(map(e.lift, found if isinstance(found, tuple) else (found,)))
         for access, value in zip(self.stores, values, strict=True):
