@@ -21,7 +21,8 @@ import pytest
 
 from flambeau.kernels import generate
 from flambeau.kernels.language import print_c
-from flambeau.kernels.random import random_loops, rejection, sampling
+from flambeau.kernels.random import rejection, sampling
+from flambeau.kernels.templates import random_loops
 from flambeau.random import Generator, default_generator, get_rng_state, initial_seed, manual_seed, seed, set_rng_state
 
 torch = pytest.importorskip("torch")
@@ -540,6 +541,14 @@ def test_errors_have_torchs_type(name):
         ours()
     assert type(found.value) is type(expected.value)
     assert G.get_state_bytes().tobytes() == before.tobytes()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS.values(), *INTEGERS.values()], ids=str)
+def test_nothing_is_written_beside_the_result(dtype):
+    """A loop writes elements of another size than those of the array it fills."""
+    room = np.ones(64, dtype)
+    sampling.randint(Generator(), (16,), 0, 1, dtype, out=room[8:24])
+    assert not room[8:24].any() and room[:8].all() and room[24:].all()
 
 
 # -- the compiled path ---------------------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from flambeau.kernels import generate
-from flambeau.kernels.language import complex_loops, evaluate
+from flambeau.kernels.language import evaluate, print_complex
 from flambeau.kernels.native import native
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="the extension is not compiled")
 
-KERNELS = {} if native.lib is None else {k.name: k for k in generate.kernels() if complex_loops.is_compiled(k)}
+KERNELS = {} if native.lib is None else {k.name: k for k in generate.kernels() if print_complex.is_compiled(k)}
 every_kernel = pytest.mark.parametrize("name", KERNELS)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels.linear_algebra import elimination, matrices
+from flambeau.kernels.linear_algebra import matrices
+from flambeau.kernels.templates import elimination
 
 SIZES = pytest.mark.parametrize("n", [2, 3, 31, 32, 33, 48, 65, 150])
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from flambeau.kernels import generate
-from flambeau.kernels.language import complex_loops, evaluate
+from flambeau.kernels.language import evaluate, print_complex
 from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
@@ -46,7 +46,7 @@ def test_the_extension_holds_the_kernels_that_are_declared():
     compiled = native.kernels()
     assert set(KERNELS) == set(compiled)
     for name, kernel in KERNELS.items():
-        complex_too = set(complex_loops.PARTS) if complex_loops.is_compiled(kernel) else set()
+        complex_too = set(print_complex.PARTS) if print_complex.is_compiled(kernel) else set()
         assert compiled[name] == {dtype for _, dtype, _ in generate.instances(kernel)} | complex_too, name
 
 

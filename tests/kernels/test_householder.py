@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flambeau.kernels.linear_algebra import householder, matrices
+from flambeau.kernels.linear_algebra import matrices
 from flambeau.kernels.native import native
+from flambeau.kernels.templates import householder
 
 pytestmark = pytest.mark.skipif(native.lib is None, reason="nothing is compiled here")
 CPUINFO = Path("/proc/cpuinfo")

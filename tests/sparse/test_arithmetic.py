@@ -7,8 +7,8 @@ import pytest
 from sparse_oracle import KINDS, agree, assert_same, dense, hybrid, matrix, raises_alike, rows
 
 import flambeau
-from flambeau.kernels.linear_algebra import sparse
 from flambeau.kernels.native import native
+from flambeau.kernels.templates import sparse
 
 torch = pytest.importorskip("torch")
 

@@ -10,22 +10,26 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flambeau.kernels.indexing import counting_loops, index_loops, interpolation, move_loops, weighted_gather
-from flambeau.kernels.language import complex_loops, dtype_table, print_c, vecmath
+from flambeau.kernels.language import print_c, print_complex, print_dtypes, vecmath
 from flambeau.kernels.language.derive import NotDifferentiable
 from flambeau.kernels.language.pointwise import Pointwise
-from flambeau.kernels.linear_algebra import elimination_loops, householder_loops, sparse_loops
+from flambeau.kernels.language.print_table import Table, whole_table
 from flambeau.kernels.loops import joined, schedules, update_loops
 from flambeau.kernels.loops.language import DECLARED
 from flambeau.kernels.loops.schedules import SCHEDULES
 from flambeau.kernels.loops.source import HEADER
 from flambeau.kernels.loops.updates import Update
-from flambeau.kernels.random import random_loops
-from flambeau.kernels.reductions import fold, scan_loops
 from flambeau.kernels.templates import (
     channels,
+    counting_loops,
+    elimination_loops,
+    fold_loops,
     fourier_loops,
+    householder_loops,
+    index_loops,
+    move_loops,
     norm_loops,
+    point_loops,
     pool_loops,
     print_attention,
     print_conv,
@@ -34,7 +38,10 @@ from flambeau.kernels.templates import (
     print_recurrent,
     print_tiles,
     product_loops,
+    random_loops,
+    scan_loops,
     sorting_loops,
+    sparse_loops,
 )
 
 ROOMS = {
@@ -43,7 +50,6 @@ ROOMS = {
     "products.c": product_loops,
     "channels.c": channels,
     "norms.c": norm_loops,
-    "mix.c": weighted_gather,
     "random.c": random_loops,
     "index.c": index_loops,
     "move.c": move_loops,
@@ -58,7 +64,7 @@ ROOMS = {
     "quantized.c": print_quantized,
     "conv.c": print_conv,
     "pool.c": pool_loops,
-    "points.c": interpolation,
+    "points.c": point_loops,
 }
 FILES = 8  # enough that two or more compilers can work side by side
 
@@ -147,38 +153,28 @@ def write_all(directory: Path) -> list[Path]:
     """Write the loops and the table. Files named rest_* are left out of the AVX-512 variant."""
     directory.mkdir(parents=True, exist_ok=True)
     texts: dict[str, list[str]] = {f"{kind}_{i}.c": [] for kind in ("hot", "rest") for i in range(FILES)}
-    rows: dict[str, list[str]] = {"hot": [], "rest": []}
-    declared: list[str] = []
-    same: dict[str, str] = {}
+    hot, rest, same = Table(), Table(), dict[str, str]()
     for number, kernel in enumerate(sorted(kernels(), key=lambda kernel: not is_wide(kernel))):
-        kind = "hot" if is_wide(kernel) else "rest"
+        kind, rows = ("hot", hot) if is_wide(kernel) else ("rest", rest)
         for kinds, dtype, out in instances(kernel):
             name, text = print_c.loop_name(kernel.name, kinds, dtype), _print(kernel, kinds, dtype, out, "@")
             # One loop for all that come down to the same C: what flows through a product is a product, and bytes are bytes.
             function = same.setdefault(text, name)
             if function == name:
                 texts[f"{kind}_{number % FILES}.c"].append(text.replace("@", name))
-                declared.append(f"void FL_NAME({name})(char *const *, const int64_t *, int64_t, const double *);\n")
-            rows[kind].append(entry(kernel, kinds, dtype, out, function))
-    for name, room in ROOMS.items():
-        texts[name], declarations, entries = room.table()
+            operands = " ".join(["number" if kind == "f32" else kind for kind in kinds])
+            rows.add(kernel.name, function, dtype, operands, len(kernel.options), out=out)
+    rooms = {name: room.table() for name, room in ROOMS.items()}
+    rooms |= {"complex.c": print_complex.table(kernels()), "updates.c": update_loops.table(updates())}
+    rooms |= {f"loops_{schedule}.c": schedules.table(schedule, DECLARED.values()) for schedule in SCHEDULES}
+    texts["folds.c"], declared, folds = fold_loops.table()
+    declared += hot.declarations + rest.declarations
+    for name, (parts, declarations, rows) in rooms.items():
+        texts[name] = parts
         declared += declarations
-        rows["hot"] += entries
-    texts["complex.c"], declarations, entries = complex_loops.table(kernels())
-    declared += declarations
-    rows["hot"] += entries
-    texts["updates.c"], declarations, entries = update_loops.table(updates())
-    declared += declarations
-    rows["hot"] += entries
-    for schedule in SCHEDULES:
-        texts[f"loops_{schedule}.c"], declarations, entries = schedules.table(schedule, DECLARED.values())
-        declared += declarations
-        rows["hot"] += entries
-    texts["folds.c"], declarations, folds = fold.table()
-    declared += declarations
+        hot.rows += rows
     texts["gemm_loops.c"] = print_gemm.texts()
-    declared.append("extern const fl_products FL_NAME(fl_products)[2];\n")
-    texts["table.c"] = [print_c.IN_BLOCKS, *declared, table_of(rows, folds)]
+    texts["table.c"] = [print_c.IN_BLOCKS, *declared, whole_table(hot.rows, rest.rows, folds)]
     write_headers(directory)
     for name, parts in texts.items():
         _write(directory / name, HEADER + "\n".join(parts))
@@ -187,7 +183,7 @@ def write_all(directory: Path) -> list[Path]:
 
 def write_headers(directory: Path) -> None:
     """Write the headers that hand-written and generated C include."""
-    for name, room in (("vecmath.h", vecmath), ("dtypes.h", dtype_table), ("tiles.h", print_tiles)):
+    for name, room in (("vecmath.h", vecmath), ("dtypes.h", print_dtypes), ("tiles.h", print_tiles)):
         _write(directory / name, room.header())
 
 
@@ -199,35 +195,6 @@ def _write(path: Path, text: str) -> None:
 
 def _print(kernel: Pointwise, kinds: tuple[str, ...], dtype: str, out: str, function: str) -> str:
     return print_c.print_loop(function, kernel.expr, kinds, len(kernel.options), dtype, out)
-
-
-def entry(kernel: Pointwise, kinds: tuple[str, ...], dtype: str, out: str, function: str) -> str:
-    """A row of the launcher's table (see loops.h)."""
-    inputs = ", ".join(print_c.ENUM[print_c.operand_dtype(k, dtype)] for k in kinds)
-    generic = sum(1 << i for i, k in enumerate(kernel.kinds) if k == "T")
-    numbers = sum(1 << i for i, k in enumerate(kinds) if k == "f32")
-    return (
-        f'{{"{kernel.name}", FL_NAME({function}), {print_c.ENUM[dtype]}, {len(kinds)}, '
-        f"{len(kernel.options)}, {generic}, {print_c.ENUM[out]}, {{{inputs}}}, 0, {numbers}}}"
-    )
-
-
-def table_of(rows: dict[str, list[str]], folds: list[str]) -> str:
-    """The variant's table, through which the launcher finds its loops."""
-
-    def lines(entries: list[str]) -> str:
-        return "".join(f"    {entry},\n" for entry in entries)
-
-    return f"""
-static const fl_pointwise loops[] = {{
-{lines(rows["hot"])}#ifdef FL_WITH_REST
-{lines(rows["rest"])}#endif
-}};
-static const fl_fold folds[] = {{
-{lines(folds)}}};
-#define FL_COUNT(x) (int)(sizeof(x) / sizeof *(x))
-const fl_table FL_NAME(fl_table) = {{FL_VARIANT, loops, FL_COUNT(loops), folds, FL_COUNT(folds), FL_NAME(fl_products)}};
-"""
 
 
 def main(arguments: list[str]) -> None:

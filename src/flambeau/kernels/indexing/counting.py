@@ -1,4 +1,4 @@
-"""Counting in compiled loops (counting_loops.py): how often each whole number occurs, and how many elements lie in equal intervals.
+"""Counting in compiled loops (templates/counting_loops.py): how often each whole number occurs, and how many elements lie in equal intervals.
 
 Both answer None where there is no such loop, or where there are so many bins that counts would be larger than what is counted.
 """

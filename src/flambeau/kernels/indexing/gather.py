@@ -12,7 +12,7 @@ is one flat stretch, and reading or writing anywhere in it is reading or writing
 becomes one index into one merged dimension (`located`), and rows are moved as blocks.
 
 Duplicates are treated in the order of the index: of two writes the last stays, sums are added up in that order. Every result is the same in
-every run. Half precision is summed in float32 and rounded once. In main memory this is done by the loops of index_loops.py, or where they were not
+every run. Half precision is summed in float32 and rounded once. In main memory this is done by the loops of templates/index_loops.py, or where they were not
 compiled by adding up addresses and letting NumPy read and write there; on a GPU by the kernels of cuda/gather.py, which look at bounds
 themselves and complain later.
 
@@ -273,7 +273,7 @@ def _ran(
     index: np.ndarray,
     kind: int = index_errors.ALONG,
 ) -> bool:
-    """Run a loop of index_loops.py, for an index into `dim` of the array. False where there is none for this dtype, or where one element of
+    """Run a loop of templates/index_loops.py, for an index into `dim` of the array. False where there is none for this dtype, or where one element of
     `out` is several; an error of this kind if the loop found an index out of bounds."""
     strayed = np.zeros((), INT64)
     ran = native.kernel(loop).into(out, *operands, strayed, *numbers, array.shape[dim]) is not NotImplemented

@@ -1,11 +1,11 @@
 """Weighted gathers along one dimension: out[i] = sum of weight[i, k] * x[place[i, k]] over the first count[i] of its taps k.
 
-Interpolation and its derivative are such sums. The compiled loop takes x as (outer, n, inner): where `inner` is more than one element, whole
-rows are scaled and added.
+Interpolation and its derivative are such sums. Compiled, they are products of a sparse matrix, the table, with x as (outer, n, inner).
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -21,21 +21,26 @@ class Table:
 
     def __init__(self, places: np.ndarray, weights: np.ndarray, counts: np.ndarray, size: int):
         self.places, self.weights, self.counts, self.size = places, weights, counts, size
-        self._operands: dict[str, list[np.ndarray]] = {}
+        self._rows: dict[str, tuple] = {}
 
-    def operands(self, dtype: np.dtype) -> list[np.ndarray]:
-        """Counts, places and weights as the compiled loop takes them: the first element stands for all."""
-        found = self._operands.get(dtype.char)
+    @cached_property
+    def taken(self) -> np.ndarray:
+        """Which of the taps count. (m, taps)"""
+        return np.arange(self.places.shape[1]) < self.counts[:, None]
+
+    def rows(self, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The table as a sparse matrix: where its rows begin; columns, and numbers in them, the first of which stands for all."""
+        found = self._rows.get(dtype.char)
         if found is None:
-            ready = self.counts.astype(np.int64), self.places.astype(np.int64), self.weights.astype(dtype)
-            found = self._operands[dtype.char] = [np.ascontiguousarray(a).reshape(-1)[:1].reshape(()) for a in ready]
+            crow = np.concatenate([[0], np.cumsum(self.counts)]).astype(np.int64)
+            col, v = self.places[self.taken].astype(np.int64), self.weights[self.taken].astype(dtype)
+            found = self._rows[dtype.char] = crow[:-1], col[:1].reshape(()), v[:1].reshape(())
         return found
 
     def turned(self) -> Table:
         """The table of the transposed map: for each element of the input, the results that read it and how much they took."""
-        taken = np.arange(self.places.shape[1]) < self.counts[:, None]
-        of, _ = np.nonzero(taken)
-        to, weights = self.places[taken], self.weights[taken]
+        of, _ = np.nonzero(self.taken)
+        to, weights = self.places[self.taken], self.weights[self.taken]
         order = np.argsort(to, kind="stable")
         to, of, weights = to[order], of[order], weights[order]
         counts = np.bincount(to, minlength=self.size)
@@ -50,7 +55,9 @@ def mix(x: Array, dim: int, table: Table) -> Array:
     """The weighted gather along `dim`, of float32 or float64. (*, n, *) -> (*, m, *)."""
     shape = (*x.shape[:dim], len(table.counts), *x.shape[dim + 1 :])
     if type(x) is np.ndarray and native.lib is not None and x.size and prod(shape):
-        return _compiled(arrays.contiguous(x), dim, table, shape)
+        found = _compiled(arrays.contiguous(x), dim, table, shape)
+        if found is not NotImplemented:
+            return found
     xp = arrays.module_of(x)
     total = xp.zeros(shape, x.dtype)
     along = [-1 if d == dim else 1 for d in range(x.ndim)]
@@ -60,56 +67,11 @@ def mix(x: Array, dim: int, table: Table) -> Array:
     return total
 
 
-def _compiled(x: np.ndarray, dim: int, table: Table, shape: tuple[int, ...]) -> np.ndarray:
-    out, inner = native.empty(shape, x.dtype), prod(shape[dim + 1 :])
-    outer, n, m = prod(shape[:dim]), x.shape[dim] * inner, shape[dim] * inner
-    to, of = native.strided_view(out, (outer,), (m,), 0), native.strided_view(x, (outer,), (n,), 0)  # each element stands for (n, inner)
-    numbers = (float(m), float(shape[dim]), float(table.places.shape[1]), float(inner))
-    if native.kernel("lines.mix").into(to, of, *table.operands(x.dtype), *numbers) is NotImplemented:
-        raise TypeError(f"mix: not made for {x.dtype}")
-    return out
-
-
-# -- C -------------------------------------------------------------------------------------------------------------------
-
-REALS = {"f32": ("float", "FL_F32"), "f64": ("double", "FL_F64")}
-
-
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [], [], []
-    for kind, (real, enum) in REALS.items():
-        signature = f"void FL_NAME(mix_{kind})(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
-        texts.append(_text(signature, real))
-        declarations.append(signature + ";\n")
-        rows.append(f'{{"lines.mix", FL_NAME(mix_{kind}), {enum}, 4, 4, 9, {enum}, {{{enum}, FL_I64, FL_I64, {enum}}}, 128}}')
-    return texts, declarations, rows
-
-
-def _text(signature: str, real: str) -> str:
-    """param: elements of a piece of the result, m, taps, inner."""
-    return f"""{signature} {{
-    const int64_t m = (int64_t)param[1], taps = (int64_t)param[2], inner = (int64_t)param[3], *const counts = (const int64_t *)ptr[2];
-    for (int64_t o = 0; o < n; o++) for (int64_t i = 0; i < m; i++) {{
-        {real} *const out = ({real} *)(ptr[0] + o * step[0]) + i * inner;
-        const {real} *const x = (const {real} *)(ptr[1] + o * step[1]), *const w = (const {real} *)ptr[4] + i * taps;
-        const int64_t *const at = (const int64_t *)ptr[3] + i * taps, count = counts[i];
-        if (inner == 1) {{
-            {real} total = 0;
-            for (int64_t k = 0; k < count; k++) total += w[k] * x[at[k]];
-            *out = total;
-            continue;
-        }}
-        if (count == 0) FL_IVDEP for (int64_t j = 0; j < inner; j++) out[j] = 0;
-        for (int64_t k = 0; k < count; k++) {{
-            const {real} *const a = x + at[k] * inner, u = w[k];
-            if (k) FL_IVDEP for (int64_t j = 0; j < inner; j++) out[j] += u * a[j];
-            else if (count == 1) FL_IVDEP for (int64_t j = 0; j < inner; j++) out[j] = u * a[j];
-            else {{ /* the first two at once: all there are in linear interpolation */
-                const {real} *const b = x + at[++k] * inner, v = w[k];
-                FL_IVDEP for (int64_t j = 0; j < inner; j++) out[j] = u * a[j] + v * b[j];
-            }}
-        }}
-    }}
-}}
-"""
+def _compiled(x: np.ndarray, dim: int, table: Table, shape: tuple[int, ...]):
+    """Each row of the result, an element to the launcher, is a sum of rows of x."""
+    out, inner, view = native.empty(shape, x.dtype), prod(shape[dim + 1 :]), native.strided_view
+    rows, n = (prod(shape[:dim]), shape[dim]), x.shape[dim] * inner
+    crow, col, v = table.rows(x.dtype)
+    to, of = view(out, rows, (shape[dim] * inner, inner), 0), view(x, rows, (n, 0), 0)
+    done = native.kernel("csr.product").into(to, crow, col, v, of, inner * table.places.shape[1], inner, inner * x.itemsize)
+    return done if done is NotImplemented else out

@@ -236,6 +236,14 @@ class LoopPrinter(CPrinter):
         return self.call("nextafter", a, b)
 
 
+def inline(name: str, result: str, parameters: list[str], printer: CPrinter, formula: Expr) -> str:
+    """A C function of the formula."""
+    lines, value = printer.body(formula)
+    body = "".join(f"    {line}\n" for line in lines)
+    used = "".join(f"    (void){p.split()[-1]};\n" for p in parameters)
+    return f"static inline {result} {name}({', '.join(parameters)}) {{\n{used}{body}    return {value};\n}}"
+
+
 def _count(expr: Expr, uses: dict[Expr, int], order: list[Expr]) -> None:
     uses[expr] = uses.get(expr, 0) + 1
     if uses[expr] == 1:

@@ -16,8 +16,8 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
-from flambeau.kernels.linear_algebra import elimination, householder
 from flambeau.kernels.linear_algebra.lapack import batched, columns, empty_columns, fortran, library, routine
+from flambeau.kernels.templates import elimination, householder
 
 INT32 = np.dtype(np.int32)
 SMALL = 16  # rows and columns; below, calling LAPACK for each matrix costs more than the work (12 us a call)

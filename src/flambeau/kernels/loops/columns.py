@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import Expr, loads
 from flambeau.kernels.language.print_c import TYPES, LoopPrinter
+from flambeau.kernels.language.print_table import of
 from flambeau.kernels.loops.language import Loop, in_order
 from flambeau.kernels.loops.passes import Pass, passes
 from flambeau.kernels.loops.rows import options
 
 WIDTHS = (128, 64, 16)  # columns a loop takes at a time: as many as can be
 NEAR = 1 << 19  # bytes of the blocks of columns that are copied to where they stay in the cache
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t blocks, const double *param)"
 EACH = "FL_IVDEP for (int c = 0; c < width; c++)"
 
 
@@ -131,7 +131,7 @@ class Columns:
             for w in (*WIDTHS, "width")
         )
         rows = len(self.operands) + (self.passes.keeps and not self.passes.over_first)
-        return f"""void FL_NAME({self.name}){PARAMETERS} {{
+        return f"""void FL_NAME({self.name}){of("blocks")} {{
     const int64_t n = (int64_t)param[1], apart = (int64_t)param[2];
     const int width = (int)param[3];
     const size_t bytes = {rows} * sizeof({t}) * (size_t)(n * width);

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flambeau.kernels.language.print_c import ENUM, TYPES, operand_dtype
+from flambeau.kernels.language.print_c import TYPES, operand_dtype
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 from flambeau.kernels.loops import short
 from flambeau.kernels.loops.language import Loop
 
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 JOINED: list[Joined] = []
 
 
@@ -33,28 +33,17 @@ def declare(joined: Joined) -> Joined:
     return joined
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [], [], []
+def table() -> Table:
+    loops = Table()
     for joined in JOINED:
-        for dtype in joined.first.dtypes:
-            function = f"joined_{joined.name}_{TYPES[dtype][0]}"
-            texts.append(print_joined(joined, function, dtype))
-            declarations.append(f"void FL_NAME({function}){PARAMETERS};\n")
-            rows.append(_entry(joined, function, dtype))
-    return texts, declarations, rows
-
-
-def _entry(joined: Joined, function: str, dtype: str) -> str:
-    first, second, wide = joined.first, joined.second, operand_dtype("wide", dtype)
-    kinds = [*first.kinds, *first.store_kinds]
-    inputs = [ENUM[operand_dtype(kind, dtype)] for kind in kinds] + [ENUM[wide]] * (len(second.stores) - 1)
-    generic = sum(1 << i for i, kind in enumerate(kinds) if kind == "T")
-    numbers = 3 + first.options + second.options
-    return (
-        f'{{"joined.{joined.name}", FL_NAME({function}), {ENUM[dtype]}, {len(inputs)}, {numbers}, {generic}, {ENUM[wide]}, '
-        f"{{{', '.join(inputs)}}}, FL_LINES}}"
-    )
+        first, second = joined.first, joined.second
+        for dtype in first.dtypes:
+            wide, function = operand_dtype("wide", dtype), f"joined_{joined.name}_{TYPES[dtype][0]}"
+            kinds = [*first.kinds, *first.store_kinds, *["wide"] * (len(second.stores) - 1)]
+            loops.texts.append(print_joined(joined, function, dtype))
+            numbers = 3 + first.options + second.options
+            loops.add(f"joined.{joined.name}", function, dtype, " ".join(kinds).replace("wide", wide), numbers, LINES, wide)
+    return loops
 
 
 def print_joined(joined: Joined, function: str, dtype: str) -> str:

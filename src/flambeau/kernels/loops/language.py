@@ -120,12 +120,12 @@ class Loop:
         """Whether all that is read and written are rows of one dtype, so that any dimension may play the part of the last."""
         return set(self.loads) == set(self.stores) == {ROW} and set(self.kinds) == {"T"}
 
-    @property
+    @cached_property
     def in_chunks(self) -> bool:
         """Whether a compiled loop takes chunks of rows at a time: where a store is summed over them, or no row is written first."""
         return bool(self.totals) or self.stores[0] != ROW
 
-    @property
+    @cached_property
     def totals(self) -> tuple[int, ...]:
         """The stores that are summed over the rows."""
         return tuple([k for k, access in enumerate(self.stores) if access == SHARED])

@@ -37,8 +37,8 @@ def _text(loop: Loop) -> str:
     from flambeau.kernels.loops import schedules, source
 
     parts = [schedules.table(name, [loop]) for name in schedules.SCHEDULES]
-    heads = dict.fromkeys([text for texts, _, _ in parts for text in texts])  # each once
-    return source.whole(heads, *([line for part in parts for line in part[k]] for k in (1, 2)))
+    heads = dict.fromkeys([text for part in parts for text in part.texts])  # each once
+    return source.whole(heads, [line for part in parts for line in part.declarations], [row for part in parts for row in part.rows])
 
 
 def load(name: str, text: str) -> Callable:

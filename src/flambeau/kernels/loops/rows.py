@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import Expr, loads
 from flambeau.kernels.language.print_c import CONVERT, TYPES, LoopPrinter, operand_dtype, storage_of
+from flambeau.kernels.language.print_table import PARAMETERS, of
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import Pass, Passes, passes
 
 LANES = 64
 NEAR = 4096  # elements of a row of half precision that is widened as a whole
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 EACH_PLACE = "FL_IVDEP for (int64_t i = 0; i < n; i++)"
 
 
@@ -185,7 +185,7 @@ def print_chunks(loop: Loop, dtype: str) -> str:
     moves = [{ROW: f"n * sizeof({t})", EACH: f"sizeof({t})", SHARED: "0"}[access] for t, access in zip(sizes, operands, strict=True)]
     clears = [f"(({storage} *)at[{len(loop.loads) + k}])[i] = 0;" for k in loop.totals]
     return f"""
-void FL_NAME({name}_chunks)(char *const *ptr, const int64_t *step, int64_t chunks, const double *param) {{
+void FL_NAME({name}_chunks){of("chunks")} {{
     const int64_t n = (int64_t)param[1], move[] = {{{", ".join(moves)}}};
     for (int64_t c = 0; c < chunks; c++) {{
         char *at[{len(operands)}];

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from flambeau.kernels.language.print_c import ENUM, TYPES, operand_dtype
+from flambeau.kernels.language import print_lanes
+from flambeau.kernels.language.print_c import TYPES, operand_dtype
+from flambeau.kernels.language.print_table import LINES, Table
 from flambeau.kernels.loops import columns, rows, short
 from flambeau.kernels.loops.language import EACH, Loop
-from flambeau.kernels.reductions import lanes
 
 
 class Schedule(NamedTuple):
@@ -29,46 +30,40 @@ class Schedule(NamedTuple):
 def _along_row(loop: Loop) -> str:
     """The bits of the operands that lie along the row (see fl_pointwise in loops.h); or that rows come in chunks."""
     operands = [loop.stores[0], *loop.loads, *loop.stores[1:]]
-    return "FL_LINES" if loop.in_chunks else str(sum(1 << o for o, access in enumerate(operands) if access != EACH) | 1)
+    return LINES if loop.in_chunks else str(sum(1 << o for o, access in enumerate(operands) if access != EACH) | 1)
 
 
 def _of_short(loop: Loop) -> str:
-    return str(2 ** (len(loop.loads) + 1) - 1) if short.is_flat(loop) else "FL_LINES"
+    return str(2 ** (len(loop.loads) + 1) - 1) if short.is_flat(loop) else LINES
 
 
-LANES = tuple(lanes.texts())
+LANES = tuple(print_lanes.texts())
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SCHEDULES = {
     "rows": Schedule(LANES, lambda loop: True, FLOATS, rows.print_rows, lambda loop: 3 * loop.in_chunks, _along_row),
-    "columns": Schedule((), columns.takes, ("float32", "float64"), columns.print_columns, lambda loop: 4, lambda loop: "FL_LINES"),
+    "columns": Schedule((), columns.takes, ("float32", "float64"), columns.print_columns, lambda loop: 4, lambda loop: LINES),
     "short": Schedule(
         (*LANES, short.HEAD), short.takes, FLOATS, short.print_short, lambda loop: 1 if short.is_flat(loop) else 3, _of_short
     ),
 }
 
 
-def entry(schedule: str, loop: Loop, dtype: str) -> tuple[str, str]:
-    """(the function's name, the row of the launcher's table) of a printed loop."""
-    way, chunks = SCHEDULES[schedule], loop.in_chunks and schedule == "rows"
-    function = f"{schedule}_{loop.name}_{TYPES[dtype][0]}{'_chunks' * chunks}"
-    kinds = (*loop.kinds, *loop.store_kinds[1:])
-    inputs, out = [ENUM[operand_dtype(kind, dtype)] for kind in kinds], ENUM[operand_dtype(loop.store_kinds[0], dtype)]
-    generic = sum(1 << i for i, kind in enumerate(kinds) if kind == "T")
-    numbers = way.numbers(loop) + loop.options
-    name, own = f"{schedule}.{loop.name}", ENUM[dtype]
-    return (
-        function,
-        f'{{"{name}", FL_NAME({function}), {own}, {len(inputs)}, {numbers}, {generic}, {out}, {{{", ".join(inputs)}}}, {way.along(loop)}}}',
-    )
-
-
-def table(schedule: str, loops: Iterable[Loop]) -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table) of loops."""
-    way, texts, declarations, entries = SCHEDULES[schedule], list(SCHEDULES[schedule].head), [], []
+def table(schedule: str, loops: Iterable[Loop]) -> Table:
+    way = SCHEDULES[schedule]
+    found = Table(*way.head)
     for loop in filter(way.takes, loops):
+        kinds = " ".join((*loop.kinds, *loop.store_kinds[1:]))
         for dtype in [d for d in way.dtypes if d in loop.dtypes]:
-            function, row = entry(schedule, loop, dtype)
-            texts.append(way.print(loop, dtype))
-            declarations.append(f"void FL_NAME({function})(char *const *, const int64_t *, int64_t, const double *);\n")
-            entries.append(row)
-    return texts, declarations, entries
+            function = f"{schedule}_{loop.name}_{TYPES[dtype][0]}{'_chunks' * (loop.in_chunks and schedule == 'rows')}"
+            wide = operand_dtype("wide", dtype)
+            found.texts.append(way.print(loop, dtype))
+            found.add(
+                f"{schedule}.{loop.name}",
+                function,
+                dtype,
+                kinds.replace("wide", wide),
+                way.numbers(loop) + loop.options,
+                way.along(loop),
+                loop.store_kinds[0].replace("wide", wide),
+            )
+    return found

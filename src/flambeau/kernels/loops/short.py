@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from flambeau.kernels.language.expr import Expr, loads, replace
 from flambeau.kernels.language.print_c import TYPES, LoopPrinter, operand_dtype, storage_of
+from flambeau.kernels.language.print_table import of
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop, in_order
 from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.loops.rows import is_kept, options
 
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t chunks, const double *param)"
 BUFFER = 1024  # elements
 MOST, FEW = 64, 32  # elements of a row that is short, for a loop of one operand; rows that are worth bringing together
 MOST_READ = 256  # where rows are read and not written
@@ -90,7 +90,7 @@ class _Short:
         buffers = ", ".join(f"{name}[{BUFFER}]" for name in ["arg", *(f"w{i}" for i in range(len(loop.loads)) if self.is_copied(i))])
         body = "".join(f"    {line}\n" for line in lines)
         all_rows = "n = (int64_t)param[0], all = elements / n, chunks = 1" if flat else "n = (int64_t)param[1], all = (int64_t)param[2]"
-        return f"""void FL_NAME(short_{loop.name}_{TYPES[self.p.dtype][0]}){PARAMETERS.replace("chunks", "elements") if flat else PARAMETERS} {{
+        return f"""void FL_NAME(short_{loop.name}_{TYPES[self.p.dtype][0]}){of("elements" if flat else "chunks")} {{
     const int64_t {all_rows}, at_once = {BUFFER} / n;
     FL_ALIGNED {self.p.compute} {buffers};
     (void)arg;

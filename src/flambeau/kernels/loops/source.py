@@ -73,9 +73,9 @@ __attribute__((visibility("default"))) const int fl_loaded_size = sizeof(fl_poin
 @cache
 def _head() -> str:
     """The headers, one after the other, each without its questions for those before."""
-    from flambeau.kernels.language import dtype_table, vecmath
+    from flambeau.kernels.language import print_dtypes, vecmath
 
     includes = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <stddef.h>\n"
     hand = [(CSRC / name).read_text() for name in ("system.h", "loops.h")]
-    text = "\n".join([vecmath.header(), dtype_table.header(), *hand])
+    text = "\n".join([vecmath.header(), print_dtypes.header(), *hand])
     return includes + "".join(line for line in text.splitlines(True) if not line.startswith(('#include "', "#pragma once")))

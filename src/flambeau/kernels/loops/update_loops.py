@@ -10,25 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flambeau.kernels.language.print_c import CONVERT, ENUM, FLOATS, TYPES, LoopPrinter
+from flambeau.kernels.language.print_c import CONVERT, FLOATS, TYPES, LoopPrinter
+from flambeau.kernels.language.print_table import PARAMETERS, Table
 from flambeau.kernels.loops.updates import Update
 
-HEAD = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
-
-def table(updates: Iterable[Update]) -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [WIDENED], [], []
+def table(updates: Iterable[Update]) -> Table:
+    loops = Table(WIDENED)
     for update in updates:
         for dtype in FLOATS:
-            function, more = _function(update, dtype), len(update.operands) - 1
-            texts.append(print_update(update, dtype))
-            declarations.append(f"void FL_NAME({function}){HEAD};\n")
-            inputs = ", ".join([ENUM[dtype]] * more)
-            rows.append(
-                f'{{"{update.name}", FL_NAME({function}), {ENUM[dtype]}, {more}, {update.n_param}, 1, {ENUM[dtype]}, {{{inputs}}}}}'
-            )
-    return texts, declarations, rows
+            loops.texts.append(print_update(update, dtype))
+            inputs = ["T", *[dtype] * len(update.operands)][: len(update.operands) - 1]
+            loops.add(update.name, _function(update, dtype), dtype, " ".join(inputs), update.n_param)
+    return loops
 
 
 def _function(update: Update, dtype: str) -> str:
@@ -51,14 +45,14 @@ def print_update(update: Update, dtype: str) -> str:
     note = "    if (held) __atomic_store_n((int64_t *)step, 1, __ATOMIC_RELAXED);\n" if held else "    (void)step;\n"
     start = f"    {'int64_t' if dtype == 'float64' else 'int'} held = 0;\n" if held else ""
     loop = f"    FL_IVDEP for (int64_t i = 0; i < n; i++) {{\n{reads}{body}{ask}{writes}    }}\n"
-    return f"void FL_NAME({_function(update, dtype)}){HEAD} {{\n{numbers}{pointers}{start}{loop}{note}}}\n"
+    return f"void FL_NAME({_function(update, dtype)}){PARAMETERS} {{\n{numbers}{pointers}{start}{loop}{note}}}\n"
 
 
 def _widened(update: Update) -> str:
     """The loop of float16: block by block through that of float32, see Note [float16 in blocks] in print_c.py."""
     operands, written = len(update.operands), ", ".join(map(str, update.written))
-    return f"""void FL_NAME({_function(update, "float32")}){HEAD};
-void FL_NAME({_function(update, "float16")}){HEAD} {{
+    return f"""void FL_NAME({_function(update, "float32")}){PARAMETERS};
+void FL_NAME({_function(update, "float16")}){PARAMETERS} {{
     widened(FL_NAME({_function(update, "float32")}), {operands}, (const uint8_t[]){{{written}}}, {len(update.written)}, ptr, step, n, param);
 }}
 """

@@ -1,8 +1,8 @@
 """Lines: running the compiled loops that walk an array along one dimension and write values, and indices, as they go.
 
 An array seen as (outer, n, inner) has outer * inner lines of n elements, `inner` apart. A loop takes one line, where they are rows, or up
-to `width` lines that lie side by side, and walks them together. scan_loops.py prints those that go from one element to the next,
-sorting_loops.py those that sort and select.
+to `width` lines that lie side by side, and walks them together. templates/scan_loops.py prints those that go from one element to the next,
+templates/sorting_loops.py those that sort and select.
 
 To the launcher a line loop is one over rows whose operand 0, the one it cuts into blocks, is the input: the row is the n * width elements
 of the lines it takes. Where the results lie is their own affair: along that row they do not move.

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from flambeau.kernels.indexing.index_loops import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS
 from flambeau.kernels.templates.fourier import FACTS, RADICES, root
 
 JOINED = (2, 3, 4, 5, 8)  # radices whose passes read and write complex numbers, too

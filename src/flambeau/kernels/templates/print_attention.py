@@ -13,7 +13,7 @@ thread adds them up in order). `facts` are sizes, and elements from row to row; 
 
 from __future__ import annotations
 
-from flambeau.kernels.indexing.index_loops import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS
 from flambeau.kernels.templates import print_products
 from flambeau.kernels.templates.attention import BACKWARD, FACTS, FORWARD
 

@@ -14,7 +14,7 @@ those of the row are so few that the products of the bytes themselves fit 16: no
 
 from __future__ import annotations
 
-from flambeau.kernels.indexing.index_loops import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS
 from flambeau.kernels.templates.print_recurrent import _STEP, CELLS
 from flambeau.kernels.templates.recurrent import GATES
 

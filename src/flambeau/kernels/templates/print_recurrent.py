@@ -12,7 +12,7 @@ A step has the rows from offsets[t] to offsets[t + 1]; `kept` of a thread's rows
 
 from __future__ import annotations
 
-from flambeau.kernels.indexing.index_loops import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS
 from flambeau.kernels.templates import print_products
 from flambeau.kernels.templates.recurrent import BACKWARD, FACTS, FORWARD, GATES
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from flambeau.kernels.language.dtype_table import DTYPES
 from flambeau.kernels.language.print_c import FLOATS, TYPES
+from flambeau.kernels.language.print_table import ROWS, Table, of
 from flambeau.kernels.reductions.fold import ALL
-from flambeau.kernels.reductions.scan_loops import GEOMETRY, HEAD, entry
+from flambeau.kernels.templates.scan_loops import GEOMETRY
 
 BYTES = 1 << 15  # of memory that a loop has without asking: enough for 16 columns of 64 elements
 SHORT = 64  # a line of up to so many elements is compared with itself
@@ -26,13 +27,13 @@ BITS = {name: 8 * size for name, size, _, _ in DTYPES.values()}
 LOOPS = ("sort", "topk", "kth", "mode")
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, entries = [_radix("narrow", "uint64_t", "a[i]"), _radix("wide", "pair", "a[i].key")], []
+def table() -> Table:
+    loops = Table(PRELUDE, _radix("narrow", "uint64_t", "a[i]"), _radix("wide", "pair", "a[i].key"))
     for dtype in ALL:
-        texts.append(_loops(dtype))
-        entries += [entry(name, f"lines_{name}_{TYPES[dtype][0]}", dtype, indices=True, options=1) for name in LOOPS]
-    return [PRELUDE, *texts], [d for d, _ in entries], [row for _, row in entries]
+        loops.texts.append(_loops(dtype))
+        for name in LOOPS:
+            loops.add(f"lines.{name}", f"lines_{name}_{TYPES[dtype][0]}", dtype, "T i64", 4, ROWS)
+    return loops
 
 
 PRELUDE = """
@@ -226,7 +227,7 @@ def _loop(name: str, s: str, u: str, bits: int) -> str:
         "kth": f"({bits // 8} * n + 7) & -8",
     }[name]
     return f"""
-void FL_NAME(lines_{name}_{s})({HEAD}) {{
+void FL_NAME(lines_{name}_{s}){of("total")} {{
 {GEOMETRY}    const {u} *x = (const {u} *)ptr[0];
     {u} *y = ({u} *)ptr[1];
     int64_t *at = (int64_t *)ptr[2];

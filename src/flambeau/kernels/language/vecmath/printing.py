@@ -38,6 +38,7 @@ FL_FN uint32_t fl_bits_f32(float x) { union { float f; uint32_t u; } v = {x}; re
 FL_FN uint64_t fl_bits_f64(double x) { union { double f; uint64_t u; } v = {x}; return v.u; }
 FL_FN float fl_from_bits_u32(uint32_t u) { union { uint32_t u; float f; } v = {u}; return v.f; }
 FL_FN double fl_from_bits_u64(uint64_t u) { union { uint64_t u; double f; } v = {u}; return v.f; }
+FL_FN uint64_t fl_high_product_u64(uint64_t a, uint64_t b) { return (uint64_t)((unsigned __int128)a * b >> 64); }
 
 /* libm's own. lgamma_r, because plain lgamma would write the global signgam from every thread. */
 extern double lgamma_r(double, int *);

@@ -10,16 +10,48 @@ from flambeau.kernels.language.expr import eq, ne, sqrt, where
 from flambeau.kernels.language.vecmath.machine import DOUBLE, FUNCTIONS, Function, bits, cast, format_of, from_bits
 
 LIBM = ("cos", "exp", "log", "log1p", "sin", "tan")
-e.ARITY |= {"exact_fma": 3} | {f"libm_{name}": 1 for name in LIBM}
+e.ARITY |= {"exact_fma": 3, "high_product": 2} | {f"libm_{name}": 1 for name in LIBM}
 TWO_PI = 6.28318530717958647692
 
 
 def uniform(word, low, high):
     """low + u (high - low), u the lowest 24 (53) bits of the word as a fraction; what rounds up to `high` becomes `low`."""
-    digits = format_of(low).mantissa + 1
-    u = cast(word & (2**digits - 1), low.kind) * 2.0**-digits
-    x = fma(u, high - low, low)
+    x = fma(fraction(word, format_of(low)), high - low, low)
     return where(eq(x, high), low, x)
+
+
+def fraction(word, of=DOUBLE):
+    """The lowest bits of a word, as many as a number of this format has digits, as a number from 0 to 1."""
+    digits = of.mantissa + 1
+    return cast(word & (2**digits - 1), of.kind) * 2.0**-digits
+
+
+def choice(word, threshold, value):
+    """`value` where the lowest 53 bits are below the threshold, else 0."""
+    return where((word & (2**53 - 1)) < threshold, value, 0.0)
+
+
+def exponential(word, scale, kind):
+    """scale log(1 - u), computed in float64."""
+    return cast(scale * libm("log1p", -fraction(word)), kind)
+
+
+def race(word, weight, kind):
+    """weight / -log(1 - u)."""
+    return weight / cast(-libm("log1p", -fraction(word)), kind)
+
+
+def integer(word, span, low):
+    """low + word % span of a word of 32 bits; all arithmetic wraps around at 2^64."""
+    return cast(cast(low, "u64") + word_modulo(word, cast(span, "f64")), "i64")
+
+
+def long_integer(word, span, low):
+    """The same of a word of 64 bits. A span of 0 stands for 2^64; the quotient by its inverse is right or short by one."""
+    word, span = cast(word, "u64"), cast(span, "u64")
+    inverse = e.const(2**64 - 1, "u64") / where(eq(span, 0), e.const(1, "u64"), span)
+    rest = word - e.node("high_product", word, inverse) * span
+    return cast(cast(low, "u64") + where(rest >= span, rest - span, rest), "i64")
 
 
 def word_modulo(word, span):
@@ -103,4 +135,3 @@ def libm(name: str, x):
 for kind, word in (("f32", "i32"), ("f64", "i64")):
     FUNCTIONS.append(Function(f"uniform_{kind}", (word, kind, kind), kind, uniform))
     FUNCTIONS += [Function(f"{f.__name__}_{kind}", (kind,) * 4, kind, f) for f in (normal_cos, normal_sin)]
-FUNCTIONS.append(Function("word_modulo", ("i32", "f64"), "u64", word_modulo))

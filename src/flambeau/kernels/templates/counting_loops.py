@@ -11,27 +11,23 @@ that the answers are its own where boundaries are not sorted, or not numbers.
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_c import ENUM, TYPES
+from flambeau.kernels.language.print_c import TYPES
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 WHOLE = ("uint8", "int8", "int16", "int32", "int64")
 REAL = ("float32", "float64")
 LANES = range(4)
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, names, rows = ["#include <string.h>\n"], [], []
+def table() -> Table:
+    loops = Table("#include <string.h>\n")
     for dtype in (*WHOLE, *REAL):
         suffix, word, _ = TYPES[dtype]
-        count, numbers = ("intervals", 4) if dtype in REAL else ("values", 2)
-        texts += [(_intervals if dtype in REAL else _values)(f"count_{suffix}", word), _search(f"search_{suffix}", word)]
-        names += [f"count_{suffix}", f"search_{suffix}"]
-        rows.append(f'{{"count.{count}", FL_NAME(count_{suffix}), {ENUM[dtype]}, 1, {numbers}, 1, FL_I64, {{{ENUM[dtype]}}}, FL_LINES}}')
-        rows.append(
-            f'{{"sorted.search", FL_NAME(search_{suffix}), {ENUM[dtype]}, 2, 3, 3, FL_I64, {{{ENUM[dtype]}, {ENUM[dtype]}}}, FL_LINES}}'
-        )
-    return texts, [f"void FL_NAME({name}){PARAMETERS};\n" for name in names], rows
+        count, numbers, printed = ("intervals", 4, _intervals) if dtype in REAL else ("values", 2, _values)
+        loops.texts += [printed(f"count_{suffix}", word), _search(f"search_{suffix}", word)]
+        loops.add(f"count.{count}", f"count_{suffix}", dtype, "T", numbers, LINES, out="i64")
+        loops.add("sorted.search", f"search_{suffix}", dtype, "T T", 3, LINES, out="i64")
+    return loops
 
 
 def _values(name: str, word: str) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau.kernels.language import expr as e
-from flambeau.kernels.language.print_c import ENUM, FLOATS, TYPES, LoopPrinter
+from flambeau.kernels.language.print_c import FLOATS, TYPES, LoopPrinter, inline
+from flambeau.kernels.language.print_table import ROWS, Table, of
 from flambeau.kernels.reductions.along_dim import COLUMNS
-from flambeau.kernels.reductions.fold import ALL, inline
+from flambeau.kernels.reductions.fold import ALL
 
-HEAD = "char *const *ptr, const int64_t *step, int64_t total, const double *param"
 # What every loop begins with: the line's length, the distance of its elements, how many results it has, and how many lines there are.
 GEOMETRY = """    const int64_t n = (int64_t)param[0], inner = (int64_t)param[1], k = (int64_t)param[2], width = total / n;
     (void)step, (void)k, (void)width;
@@ -42,18 +42,17 @@ EXTREMA: dict[str, Callable] = {
 }
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, entries = [], []
+def table() -> Table:
+    loops = Table()
     for name, (init, combine) in SCANS.items():
         for dtype in FLOATS if name == "logcumsumexp" else (*FLOATS, "int64"):
-            texts.append(_scan(name, init, combine, dtype))
-            entries.append(entry(name, f"lines_{name}_{TYPES[dtype][0]}", dtype, indices=False))
+            loops.texts.append(_scan(name, init, combine, dtype))
+            loops.add(f"lines.{name}", f"lines_{name}_{TYPES[dtype][0]}", dtype, "T", 3, ROWS)
     for name, takes in EXTREMA.items():
         for dtype in ALL:
-            texts.append(_extremum(name, takes, dtype))
-            entries.append(entry(name, f"lines_{name}_{TYPES[dtype][0]}", dtype, indices=True))
-    return texts, [d for d, _ in entries], [row for _, row in entries]
+            loops.texts.append(_extremum(name, takes, dtype))
+            loops.add(f"lines.{name}", f"lines_{name}_{TYPES[dtype][0]}", dtype, "T i64", 3, ROWS)
+    return loops
 
 
 def _scan(name: str, init: float, combine: Callable, dtype: str) -> str:
@@ -63,7 +62,7 @@ def _scan(name: str, init: float, combine: Callable, dtype: str) -> str:
     value = p.write(dtype, f"({p.compute}){{}}")
     return f"""
 {inline(f"{function}_step", t, [f"{t} x0", f"{t} x1"], wide, combine(e.load(0), e.load(1)))}
-void FL_NAME({function})({HEAD}) {{
+void FL_NAME({function}){of("total")} {{
 {GEOMETRY}    const {p.storage} *x = (const {p.storage} *)ptr[0];
     {p.storage} *y = ({p.storage} *)ptr[1];
     if (inner == 1) {{
@@ -119,7 +118,7 @@ def _extremum(name: str, takes: Callable, dtype: str) -> str:
     store = "for (int64_t c = 0; c < width; c++) y[c] = best[c], at[c] = place[c];"
     return f"""
 {inline(f"{function}_takes", "int", [f"{p.compute} x0", f"{p.compute} x1"], p, takes(e.load(0), e.load(1)))}
-void FL_NAME({function})({HEAD}) {{
+void FL_NAME({function}){of("total")} {{
 {GEOMETRY}    const {p.storage} *x = (const {p.storage} *)ptr[0];
     {p.storage} *y = ({p.storage} *)ptr[1];
     int64_t *at = (int64_t *)ptr[2];
@@ -177,10 +176,3 @@ def _row(name: str, p: LoopPrinter) -> str:
             }}
         }}
     }}"""
-
-
-def entry(name: str, function: str, dtype: str, indices: bool, options: int = 0) -> tuple[str, str]:
-    """(declaration, row of the launcher's table) of a line loop."""
-    enum, inputs = ENUM[dtype], ENUM[dtype] + ", FL_I64" * indices
-    row = f'{{"lines.{name}", FL_NAME({function}), {enum}, {1 + indices}, {3 + options}, 1, {enum}, {{{inputs}}}, 1}}'
-    return f"void FL_NAME({function})({HEAD});\n", row

@@ -18,26 +18,22 @@ from __future__ import annotations
 
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.dtype_table import DTYPES
-from flambeau.kernels.language.print_c import ENUM, TYPES, LoopPrinter
+from flambeau.kernels.language.print_c import TYPES, LoopPrinter
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 
 COMBINE = {"add": lambda old, new: old + new, "mul": lambda old, new: old * new, "max": e.maximum, "min": e.minimum}
 WORDS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "fl_pair"}  # what is only moved, by its size
-LINES = 128  # in the column `rows` of the launcher's table: an element stands for a line of param[0] elements
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, rows = ["typedef struct { uint64_t half[2]; } fl_pair;\n#include <string.h>\n"], []
-    names = ["index_rows", *(f"index_{kind}_{size}" for kind in ("take", "put", "pad") for size in WORDS)]
-    texts.append(ROWS)
+def table() -> Table:
+    loops = Table("typedef struct { uint64_t half[2]; } fl_pair;\n#include <string.h>\n", MOVED_ROWS)
     for size, word in WORDS.items():
-        texts += [_take(f"index_take_{size}", word), _line(f"index_put_{size}", word, "*new"), _pad(f"index_pad_{size}", word)]
-    for enum, (_, size, _, _) in DTYPES.items():
-        rows.append(f'{{"index.take", FL_NAME(index_take_{size}), {enum}, 3, 2, 1, {enum}, {{{enum}, FL_I64, FL_I64}}}}')
-        rows.append(f'{{"index.rows", FL_NAME(index_rows), {enum}, 3, 4, 1, {enum}, {{{enum}, FL_I64, FL_I64}}, {LINES}}}')
-        rows.append(f'{{"index.pad", FL_NAME(index_pad_{size}), {enum}, 4, 6, 9, {enum}, {{{enum}, FL_I64, FL_I64, {enum}}}, {LINES}}}')
-        rows.append(_line_row("put", f"index_put_{size}", enum))
+        loops.texts += [_take(f"index_take_{size}", word), _line(f"index_put_{size}", word, "*new"), _pad(f"index_pad_{size}", word)]
+    for dtype, size, *_ in DTYPES.values():
+        loops.add("index.take", f"index_take_{size}", dtype, "T i64 i64", 2)
+        loops.add("index.rows", "index_rows", dtype, "T i64 i64", 4, LINES)
+        loops.add("index.pad", f"index_pad_{size}", dtype, "T i64 i64 T", 6, LINES)
+        loops.add("index.put", f"index_put_{size}", dtype, ONTO, 5, LINES)
     for how, formula in COMBINE.items():
         for dtype in TYPES:
             if dtype in ("float16", "bfloat16"):
@@ -46,20 +42,16 @@ def table() -> tuple[list[str], list[str], list[str]]:
             name = f"index_{how}_{p.suffix}"
             lines, value = p.body(formula(e.load(0), e.load(1)))
             body = " ".join([f"const {p.compute} x0 = *old, x1 = *new;", *lines])
-            texts.append(_line(name, p.storage, p.write(dtype, value), body))
-            rows.append(_line_row(how, name, ENUM[dtype]))
-            names.append(name)
-    return texts, [f"void FL_NAME({name}){PARAMETERS};\n" for name in names], rows
+            loops.texts.append(_line(name, p.storage, p.write(dtype, value), body))
+            loops.add(f"index.{how}", name, dtype, ONTO, 5, LINES)
+    return loops
 
 
-def _line_row(how: str, name: str, enum: str) -> str:
-    """Operands: x, at, v, flag. Numbers: length of the line; bytes from place to place of x, of at and of v; size."""
-    return f'{{"index.{how}", FL_NAME({name}), {enum}, 3, 5, 2, {enum}, {{FL_I64, {enum}, FL_I64}}, {LINES}}}'
-
-
+# Operands of the lines, beside x: at, v, flag. Numbers: length of the line; bytes from place to place of x, of at and of v; size.
+ONTO = "i64 T i64"
 PIECES = "\n    ".join(f"else if (bytes >= {size}) MOVE_ROWS({size});" for size in (32, 16, 8, 4, 2, 1))
 # Numbers: elements and bytes of a line, bytes from place to place, size. Rows lie anywhere: one that comes soon is called for early.
-ROWS = f"""
+MOVED_ROWS = f"""
 static inline int strays(const char *at, int64_t step, int64_t n, uint64_t size) {{
     const int64_t last = (int64_t)size - 1;
     int64_t wrong = 0; /* below 0 if a place is, or if it is so far from the last one */

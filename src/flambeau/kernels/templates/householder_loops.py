@@ -26,10 +26,9 @@ one as many as hold 8 elements. The first element, and those up to a multiple of
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_c import ENUM
-from flambeau.kernels.linear_algebra.householder import MOST
+from flambeau.kernels.language.print_table import ROWS, Table, filled, of
+from flambeau.kernels.templates.householder import MOST
 
-HEAD = "(char *const *ptr, const int64_t *step, int64_t total, const double *param)"
 # What replaces the names in capitals. TINY: below 2^-126 / 2^-24 (or 2^-1022 / 2^-53) squares and reciprocals lose digits.
 _SINGLE = dict(REAL="float", KIND="f32", DOUBLE="0", LANES="16", WIDTH="4", FMA="fmaf", SQRT="sqrtf", TINY="0x1p-102f", LARGE="0x1p126f")
 _DOUBLE = dict(REAL="double", KIND="f64", DOUBLE="1", LANES="8", WIDTH="2", FMA="fma", SQRT="sqrt", TINY="0x1p-969", LARGE="0x1p1022")
@@ -218,16 +217,10 @@ void FL_NAME(householder_product_KIND)HEAD {
 """
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [BEGINNING], [], []
+def table() -> Table:
+    loops = Table(BEGINNING)
     for dtype, words in REALS.items():
-        text, own = TEXT, ENUM[dtype]
-        for word, meaning in (words | {"MOST": str(MOST), "HEAD": HEAD}).items():
-            text = text.replace(word, meaning)
-        texts.append(text)
-        for name, params in (("factor", 2), ("product", 3)):
-            function = f"FL_NAME(householder_{name}_{words['KIND']})"
-            declarations.append(f"void {function}{HEAD};\n")
-            rows.append(f'{{"householder.{name}", {function}, {own}, 1, {params}, 1, {own}, {{{own}}}, 1}}')
-    return texts, declarations, rows
+        loops.texts.append(filled(TEXT, words | {"MOST": str(MOST), "HEAD": of("total")}))
+        for name, numbers in (("factor", 2), ("product", 3)):
+            loops.add(f"householder.{name}", f"householder_{name}_{words['KIND']}", dtype, "T", numbers, ROWS)
+    return loops

@@ -16,12 +16,12 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr, where
 from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.language.print_c import LoopPrinter
+from flambeau.kernels.language.print_table import PARAMETERS, Table
 from flambeau.kernels.language.vecmath.machine import fma
 
 Pair = tuple[Expr, Expr]
 NAMES = frozenset("_add _add_scaled _sub _rsub mul _div _rdiv neg reciprocal _inverse _square _cube exp addcmul".split())
-PARTS = {"complex64": ("c64", "FL_C64", "float32"), "complex128": ("c128", "FL_C128", "float64")}
-HEAD = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
+PARTS = {"complex64": ("c64", "float32"), "complex128": ("c128", "float64")}
 
 
 def parts(expr: Expr) -> Pair:
@@ -90,22 +90,14 @@ def _or_zero(f, a: Expr, b: Expr) -> Expr:
 # -- C -------------------------------------------------------------------------------------------------------------------
 
 
-def table(kernels: Iterable[Pointwise]) -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [], [], []
-    for kernel in kernels:
-        if not is_compiled(kernel):
-            continue
-        for suffix, enum, real in PARTS.values():
-            function, count = f"{kernel.name}_{suffix}", len(kernel.kinds)
-            texts.append(print_loop(function, kernel, real))
-            declarations.append(f"void FL_NAME({function}){HEAD};\n")
-            inputs = ", ".join([enum] * count)
-            generic = 2**count - 1
-            rows.append(
-                f'{{"{kernel.name}", FL_NAME({function}), {enum}, {count}, {len(kernel.options)}, {generic}, {enum}, {{{inputs}}}}}'
-            )
-    return texts, declarations, rows
+def table(kernels: Iterable[Pointwise]) -> Table:
+    loops = Table()
+    for kernel in filter(is_compiled, kernels):
+        for dtype, (suffix, real) in PARTS.items():
+            function = f"{kernel.name}_{suffix}"
+            loops.texts.append(print_loop(function, kernel, real))
+            loops.add(kernel.name, function, dtype, " ".join(kernel.kinds), len(kernel.options))
+    return loops
 
 
 def is_compiled(kernel: Pointwise) -> bool:
@@ -135,4 +127,4 @@ def print_loop(function: str, kernel: Pointwise, real: str) -> str:
         loops += "".join(f"            {line}\n" for line in body) + "        }\n        return;\n    }\n"
     sizes = ", ".join([f"2 * sizeof({t})"] * (count + 1))
     loops += f"    FL_NAME(fl_in_blocks)(FL_NAME({function}), ptr, step, n, param, {count + 1}, (const uint8_t[]){{{sizes}}});\n"
-    return f"void FL_NAME({function}){HEAD} {{\n    (void)param;\n{numbers}    {t} *const o = ({t} *)ptr[0];\n{pointers}{loops}}}\n"
+    return f"void FL_NAME({function}){PARAMETERS} {{\n    (void)param;\n{numbers}    {t} *const o = ({t} *)ptr[0];\n{pointers}{loops}}}\n"

@@ -14,9 +14,8 @@ elements from row to row and from column to column.
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_c import ENUM
+from flambeau.kernels.language.print_table import ROWS, Table, filled, of
 
-HEAD = "(char *const *ptr, const int64_t *step, int64_t total, const double *param)"
 REALS = {
     "float32": dict(REAL="float", KIND="f32", WHOLE="int32_t", TYPE="0", FABS="fabsf", SQRT="sqrtf", LANES="(FL_VECTOR / 4)"),
     "float64": dict(REAL="double", KIND="f64", WHOLE="int64_t", TYPE="1", FABS="fabs", SQRT="sqrt", LANES="(FL_VECTOR / 8)"),
@@ -264,26 +263,15 @@ void FL_NAME(elimination_factored_KIND)HEAD {
 """
 
 
-LOOPS = (  # numbers they take, and dtypes of what lies beside the matrix: None its own
-    ("solve", 6, (None,)),
-    ("lu", 2, ("FL_I32",)),
-    ("cholesky", 1, ("FL_I32",)),
-    ("invert", 5, (None,)),
-    ("exchange", 2, ("FL_I32",)),
-    ("factored", 2, (None, "FL_I32")),
-)
+LOOPS = {  # what lies beside the matrix, how many numbers they take
+    "solve": ("KIND", 6), "lu": ("i32", 2), "cholesky": ("i32", 1), "invert": ("KIND", 5), "exchange": ("i32", 2), "factored": ("KIND i32", 2),
+}  # fmt: skip
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = ['#include "tiles.h"\n'], [], []
+def table() -> Table:
+    loops = Table('#include "tiles.h"\n')
     for dtype, words in REALS.items():
-        text, own = TEXT, ENUM[dtype]
-        for word, meaning in (words | {"HEAD": HEAD}).items():
-            text = text.replace(word, meaning)
-        texts.append(text)
-        for name, params, beside in LOOPS:
-            function, others = f"FL_NAME(elimination_{name}_{words['KIND']})", ", ".join(b or own for b in beside)
-            declarations.append(f"void {function}{HEAD};\n")
-            rows.append(f'{{"elimination.{name}_{dtype}", {function}, {own}, {len(beside)}, {params}, 0, {own}, {{{others}}}, 1}}')
-    return texts, declarations, rows
+        loops.texts.append(filled(TEXT, words | {"HEAD": of("total")}))
+        for name, (beside, numbers) in LOOPS.items():
+            loops.add(f"elimination.{name}_{dtype}", f"elimination_{name}_{words['KIND']}", dtype, filled(beside, words), numbers, ROWS)
+    return loops

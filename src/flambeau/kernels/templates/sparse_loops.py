@@ -1,7 +1,7 @@
 """The two loops behind products of sparse matrices, in C. A matrix is given by its rows: those of row i are the places crow[i] ... crow[i + 1] - 1
 of `col` (in which column) and `v` (how much).
 
-    csr.product   out[i, :] = sum over the places k of row i of v[k] * x[col[k], :]
+    csr.product   out[i, :] = sum over the places k of row i of v[k] * x[col[k], :]                  matrices, bags of rows, images resized
     csr.dots      out[k] = sum over j of a[row[k], j] * b[col[k], j]
 
 A row of the result belongs to one thread, which adds up its places in order: any number of threads gives the same bits. A strip of it
@@ -10,23 +10,21 @@ stays in registers meanwhile. Indices are int64 and were checked before.
 
 from __future__ import annotations
 
-from flambeau.kernels.indexing.index_loops import LINES, PARAMETERS
-from flambeau.kernels.language.print_c import ENUM, LoopPrinter
+from flambeau.kernels.language.print_c import LoopPrinter
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 
 DTYPES = ("float32", "float64", "int64", "int32")
 WIDE = 4  # vectors in a strip
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, names, rows = [], [], []
+def table() -> Table:
+    loops = Table()
     for dtype in DTYPES:
-        p, enum = LoopPrinter(dtype), ENUM[dtype]
-        texts += [_product(f"csr_product_{p.suffix}", p.storage), _dots(f"csr_dots_{p.suffix}", p.storage)]
-        names += [f"csr_product_{p.suffix}", f"csr_dots_{p.suffix}"]
-        rows.append(f'{{"csr.product", FL_NAME({names[-2]}), {enum}, 4, 3, 12, {enum}, {{FL_I64, FL_I64, {enum}, {enum}}}, {LINES}}}')
-        rows.append(f'{{"csr.dots", FL_NAME({names[-1]}), {enum}, 4, 3, 12, {enum}, {{FL_I64, FL_I64, {enum}, {enum}}}, {LINES}}}')
-    return texts, [f"void FL_NAME({name}){PARAMETERS};\n" for name in names], rows
+        p = LoopPrinter(dtype)
+        for name, printed in (("product", _product), ("dots", _dots)):
+            loops.texts.append(printed(f"csr_{name}_{p.suffix}", p.storage))
+            loops.add(f"csr.{name}", f"csr_{name}_{p.suffix}", dtype, "i64 i64 T T", 3, LINES)
+    return loops
 
 
 def _product(name: str, word: str) -> str:
@@ -36,14 +34,27 @@ def _product(name: str, word: str) -> str:
 void FL_NAME({name}){PARAMETERS} {{
     const int64_t width = (int64_t)param[1], pitch = (int64_t)param[2], lanes = FL_VECTOR / sizeof({word}), *const col = (const int64_t *)ptr[2];
     const {word} *const v = (const {word} *)ptr[3];
+    if (width == 1 && step[1] == sizeof *col) {{
+        const int64_t *const crow = (const int64_t *)ptr[1];
+        for (int64_t i = 0, k = crow[0]; i < n; i++) {{
+            const char *const x = ptr[4] + i * step[4];
+            {word} sum = 0;
+            for (const int64_t end = crow[i + 1]; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);
+            *({word} *)(ptr[0] + i * step[0]) = sum;
+        }}
+        return;
+    }}
     for (int64_t i = 0; i < n; i++) {{
         {word} *out = ({word} *)(ptr[0] + i * step[0]);
         const int64_t *const crow = (const int64_t *)(ptr[1] + i * step[1]), start = crow[0], end = crow[1];
-        const char *x = ptr[4];
+        const char *x = ptr[4] + i * step[4];
         int64_t left = width;
         for (; left >= {WIDE} * lanes; left -= {WIDE} * lanes, out += {WIDE} * lanes, x += {WIDE} * FL_VECTOR) {name}_{WIDE}(out, col, v, x, pitch, start, end);
         for (; left >= lanes; left -= lanes, out += lanes, x += FL_VECTOR) {name}_1(out, col, v, x, pitch, start, end);
-        for (; left > 0; left--, out++, x += sizeof({word})) {{
+        if (left && width > lanes) {{ /* the last vector, some of which is there already */
+            const int64_t back = lanes - left;
+            {name}_1(out - back, col, v, x - back * (int64_t)sizeof({word}), pitch, start, end);
+        }} else for (; left > 0; left--, out++, x += sizeof({word})) {{
             {word} sum = 0;
             for (int64_t k = start; k < end; k++) sum += v[k] * *(const {word} *)(x + col[k] * pitch);
             *out = sum;

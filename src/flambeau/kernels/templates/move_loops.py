@@ -13,38 +13,34 @@ Operands that are one number for a row (`at`, the column of a diagonal) are int6
 
 from __future__ import annotations
 
-from flambeau.kernels.indexing.index_loops import LINES, PARAMETERS, WORDS
 from flambeau.kernels.indexing.nonzero import MAX_DIMS
 from flambeau.kernels.language.dtype_table import DTYPES
 from flambeau.kernels.language.print_c import ENUM, TYPES, LoopPrinter
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, ROWS, Table
+from flambeau.kernels.templates.index_loops import WORDS
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, rows, names = [HEAD], [], ["move_triangle", "move_clear", "move_lines"]
+def table() -> Table:
+    loops = Table(HEAD)
     for size, word in WORDS.items():
-        texts += [_copy(size, word), _turn(size, word)]
-        names += [f"move_copy_{size}", f"move_turn_{size}"]
-    for enum, (_, size, _, _) in DTYPES.items():
-        rows.append(f'{{"move.copy", FL_NAME(move_copy_{size}), {enum}, 1, 0, 1, {enum}, {{{enum}}}}}')
-        rows.append(f'{{"move.lines", FL_NAME(move_lines), {enum}, 1, 2, 1, {enum}, {{{enum}}}, {LINES}}}')
-        rows.append(f'{{"move.turn", FL_NAME(move_turn_{size}), {enum}, 1, 5, 1, {enum}, {{{enum}}}, {LINES}}}')
-        rows.append(f'{{"move.triangle", FL_NAME(move_triangle), {enum}, 2, 2, 1, {enum}, {{{enum}, FL_I64}}, 3}}')
-        rows.append(f'{{"move.clear", FL_NAME(move_clear), {enum}, 2, 2, 1, {enum}, {{{enum}, FL_I64}}, 1}}')
-    for dtype, enum in ENUM.items():
+        loops.texts += [_copy(size, word), _turn(size, word)]
+    for dtype, size, *_ in DTYPES.values():
+        loops.add("move.copy", f"move_copy_{size}", dtype, "T")
+        loops.add("move.lines", "move_lines", dtype, "T", 2, LINES)
+        loops.add("move.turn", f"move_turn_{size}", dtype, "T", 5, LINES)
+        loops.add("move.triangle", "move_triangle", dtype, "T i64", 2, "3")
+        loops.add("move.clear", "move_clear", dtype, "T i64", 2, ROWS)
+    for dtype in ENUM:
         p = LoopPrinter(dtype)
-        texts.append(_places(p))
-        rows.append(
-            f'{{"move.places_{dtype}", FL_NAME(move_places_{p.suffix}), {enum}, 3, {MAX_DIMS + 2}, 0, {enum}, {{FL_I64, FL_I64, FL_I64}}, 1}}'
-        )
-        names.append(f"move_places_{p.suffix}")
-        for kind, printed, numbers in (("range", _range, 2), ("spread", _spread, 5)):
-            if dtype == "bool" or (kind == "spread" and p.compute == "float" != p.storage) or (kind == "spread" and not p.is_float):
-                continue
-            texts.append(printed(p))
-            rows.append(f'{{"move.{kind}_{dtype}", FL_NAME(move_{kind}_{p.suffix}), {enum}, 1, {numbers}, 0, {enum}, {{FL_I64}}, 1}}')
-            names.append(f"move_{kind}_{p.suffix}")
-    return texts, [f"void FL_NAME({name}){PARAMETERS};\n" for name in names], rows
+        loops.texts.append(_places(p))
+        loops.add(f"move.places_{dtype}", f"move_places_{p.suffix}", dtype, "i64 i64 i64", MAX_DIMS + 2, ROWS)
+        if dtype != "bool":
+            loops.texts.append(_range(p))
+            loops.add(f"move.range_{dtype}", f"move_range_{p.suffix}", dtype, "i64", 2, ROWS)
+        if p.is_float and p.compute == p.storage:
+            loops.texts.append(_spread(p))
+            loops.add(f"move.spread_{dtype}", f"move_spread_{p.suffix}", dtype, "i64", 5, ROWS)
+    return loops
 
 
 # Numbers of the lines: elements and bytes of one. Its end is moved as a whole vector too, some of which is there already.
