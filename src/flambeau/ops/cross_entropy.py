@@ -24,6 +24,8 @@ from flambeau.kernels.loops.language import Loop, declare, extent, peak, pick, p
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.reduce import dense
+from flambeau.kernels.templates import cross_entropy as classes
+from flambeau.kernels.templates.cross_entropy import check, flat_target
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.results import Kept
@@ -98,6 +100,9 @@ def _of_all_weighted(loss, target, share, ignore, classes, mean):
 
 LOGS = Loop("losses_of_logs", _of_logs, "ri r:i64", "r:wide", "i64", error=CLASS)
 SUMMARY_WEIGHTED = Loop("losses_summary_weighted", _of_all_weighted, "ri ri:i64 ri", "r r", "i64 i64 T", ("float32", "float64"))
+
+
+SUMMARIES = SUMMARY, SUMMARY_WEIGHTED
 
 
 @lru_cache(None)
@@ -179,70 +184,16 @@ _back = native.kernel(f"rows.{BACK.name}")
 _many_back = getattr(native.kernel(f"short.{BACK.name}"), "into", native.not_compiled)
 
 
-def flat_target(target):
-    """The targets one after another, as int64."""
-    target = target if target.dtype == INT64 else arrays.cast(target, INT64)
-    return (target if target.flags.c_contiguous else arrays.contiguous_copy(target)).reshape(-1)
-
-
-def check(target, classes: int, ignore: int) -> None:
-    """IndexError if a target is neither one of the classes nor `ignore`."""
-    if not target.size or gather.out_of_bounds(target, classes) is None:
-        return
-    wrong = (target != ignore) & ((target < 0) | (target >= classes))
-    if wrong.any():
-        at = tuple(int(i[0]) for i in wrong.nonzero())
-        where = at[0] if len(at) == 1 else at
-        raise index_errors.error(CLASS, int(target[at]), classes, where, ignore)
-
-
-# -- on a GPU ------------------------------------------------------------------------------------------------------------------
-
-
-def _beside(input, target):
-    """(dimension of the classes, the targets with one number in its place)."""
-    dim = 1 if input.ndim > 1 else 0
-    return dim, flat_target(target).reshape((*input.shape[:dim], 1, *input.shape[dim + 1 :]))
-
-
-def loss_on_gpu(loop: Loop, input, target, weight, options, reduction, kept):
-    """Losses and their sum or mean. `kept` is what backward needs: the numbers of each row, its share, and what the shares sum up to."""
-    (dim, labels), ignore = _beside(input, target), options[0]
-    found = run.run(loop, (input, labels), options, dim)
-    loss, *kept["numbers"] = found if isinstance(found, tuple) else (found,)
-    if weight is not None:
-        given = arrays.cast(weight, loss.dtype)
-        kept["shares"] = arrays.cuda_room.at("take", given, (labels,), wrap=False, kind=CLASS, skip=ignore)
-    if reduction == "none":
-        counted = loss if weight is None else arrays.module_of(loss).where(labels == ignore, 0, loss * kept["shares"])
-        return dense(counted.reshape(target.shape if input.ndim > 1 else ()), input.dtype, input)
-    rows = [a.reshape(1, -1) for a in (loss, labels, *([kept["shares"]] if weight is not None else []))]
-    summary = SUMMARY if weight is None else SUMMARY_WEIGHTED
-    result, kept["total"] = run.run(summary, rows, (ignore, input.shape[dim], reduction == "mean"))
-    return arrays.cast(result, input.dtype).reshape(())
-
-
-def gradient_on_gpu(grad, shape, input, target, options, reduction, kept):
-    """The derivative of `loss_on_gpu` by its input, of which logarithms need no more than the shape."""
-    out = arrays.empty_beside(grad, shape, grad.dtype)
-    dim, labels = _beside(out, target)
-    loop = _backward_loop(input is None, "shares" in kept, reduction == "mean")
-    each = [grad.reshape(labels.shape) if reduction == "none" else grad]
-    each += [kept[name] for name in ("shares", "total") if name in kept and (name == "shares" or reduction == "mean")]
-    rows = [labels] if input is None else [input, labels, *kept["numbers"]]
-    run.onto_gpu(loop, [out], [*rows, *each], options, dim)
-    return out
-
-
 # -- the fused operation -----------------------------------------------------------------------------------------------------
 
 
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
     """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
-    if arrays.on_gpu(input):
-        loop, options = (SMOOTHED, (ignore_index, smoothing)) if smoothing else (LOSSES, (ignore_index,))
-        return loss_on_gpu(loop, input, target, weight, options, reduction, kept)
+    loop, options = (SMOOTHED, (ignore_index, smoothing)) if smoothing else (LOSSES, (ignore_index,))
+    whole = classes.at_once(loop, SUMMARIES, input, target, weight, options, reduction, kept)
+    if whole is not None:
+        return whole
     rows, labels = _rows(input), flat_target(target)
     result, room = losses(rows, labels, ignore_index, smoothing, reduction == "mean")
     kept["room"], kept["total"] = room, room[-1, 0]
@@ -283,8 +234,10 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
 @on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
 def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
-    if arrays.on_gpu(grad):
-        return gradient_on_gpu(grad, input.shape, input, target, (ignore_index, smoothing), reduction, kept)
+    loop = _backward_loop(False, "shares" in kept, reduction == "mean")
+    found = classes.gradients_at_once(loop, grad, input.shape, input, target, (ignore_index, smoothing), reduction, kept)
+    if found is not None:
+        return found
     room, scale = kept["room"], grad if grad.dtype == kept["room"].dtype else arrays.cast(grad, kept["room"].dtype)
     if reduction == "none":
         scale = scale.reshape(-1)
@@ -416,8 +369,9 @@ def by_operations(input, target, weight, ignore_index, reduction, smoothing, kep
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _nll_loss(input, target, weight, ignore_index, reduction, kept):
     """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none". On a GPU `kept` is filled with what backward needs."""
-    if arrays.on_gpu(input):
-        return loss_on_gpu(LOGS, input, target, weight, (ignore_index,), reduction, kept)
+    whole = classes.at_once(LOGS, SUMMARIES, input, target, weight, (ignore_index,), reduction, kept)
+    if whole is not None:
+        return whole
     wide = FLOAT64 if input.dtype == FLOAT64 else FLOAT32
     picked = _picked(input, target, ignore_index)
     if picked is not None:
@@ -501,8 +455,10 @@ def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, ke
 @on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
 def _nll_backward(grad, input_shape, target, ignore_index, reduction, kept):
     """The same at once, of rows of classes: each row's share of the gradient, negative, where its target is."""
-    if arrays.on_gpu(grad):
-        return gradient_on_gpu(grad, input_shape, None, target, (ignore_index, 0.0), reduction, kept)
+    loop = _backward_loop(True, "shares" in kept, reduction == "mean")
+    found = classes.gradients_at_once(loop, grad, input_shape, None, target, (ignore_index, 0.0), reduction, kept)
+    if found is not None:
+        return found
     xp, found = arrays.module_of(grad), arrays.empty_beside(grad, input_shape, grad.dtype)
     arrays.fill(found, 0)
     counted = target != ignore_index

@@ -11,7 +11,6 @@ import numpy as np
 
 from flambeau import dtypes, errors
 from flambeau.kernels import arrays
-from flambeau.kernels.loops.run import run
 from flambeau.kernels.reductions.reduce import dense
 from flambeau.kernels.templates import cross_entropy as classes
 from flambeau.kernels.templates import gemm
@@ -113,16 +112,8 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
 
 def _losses(logits, labels, ignore_index):
     """The loss of every row."""
-<<<<<<< HEAD
-    if arrays.on_gpu(logits):
-        return run(LOSSES, (logits, labels.reshape(-1, 1)), (ignore_index,))[0].reshape(-1)
-    return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0]
-=======
-    kept: dict = {}
-    if classes.at_once(logits, labels, None, ignore_index, 0.0, "sum", kept) is None:
-        kept["room"] = losses(logits, labels, ignore_index, 0.0, False)[1]
-    return kept["room"][:-1, 0]
->>>>>>> main
+    found = classes.losses_at_once(LOSSES, logits, labels, (ignore_index,))
+    return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0] if found is None else found[0].reshape(-1)
 
 
 @_linear_cross_entropy.meta

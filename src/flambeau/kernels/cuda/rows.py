@@ -77,9 +77,9 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
     parts = [cupy.ndarray((room,), np.float64) for room in rooms]
     notes = () if loop.error is None else (error_notes.page(device),)
     each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
-    given = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *last)
+    told = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *last)
     for kernel, grid in kernels:
-        kernel(grid, (THREADS,), given)
+        kernel(grid, (THREADS,), told)
     if notes:
         error_notes.launched()
 
