@@ -42,7 +42,7 @@ from flambeau.kernels.cuda.random import (
     permutation,
     poisson,
 )
-from flambeau.kernels.cuda.rows import Rows, fold, rows_and_totals, run_loop
+from flambeau.kernels.cuda.rows import Rows, fold, rows_and_totals, run_loop, spread
 
 ndarray = cupy.ndarray
 

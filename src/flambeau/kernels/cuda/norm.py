@@ -16,9 +16,9 @@ import cupy
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda.launch import strided, where_it_is
-from flambeau.kernels.cuda.rows import Rows, run_loop
+from flambeau.kernels.cuda.rows import Rows, run_loop, shifted_moments
 from flambeau.kernels.language import expr as e
-from flambeau.kernels.loops.language import Loop, extent, pick, precise, total
+from flambeau.kernels.loops.language import Loop, extent, precise, total
 
 ndarray = cupy.ndarray
 
@@ -31,10 +31,7 @@ def _moments(x, eps, by_mean: bool):
         mean = precise(total(x) / extent)
         var = precise(total((x - mean) * (x - mean)) / extent)
     else:
-        first = pick(0, e.const(0, "i64"))
-        shift = e.where(e.eq(first - first, 0), first, e.const(0))  # one that is not finite would make NaN of infinity
-        off = total(x - shift) / extent
-        mean, var = precise(shift + off), precise(e.maximum(total((x - shift) * (x - shift)) / extent - off * off, 0))
+        mean, var = shifted_moments(x)
     return mean, precise(e.rsqrt(var + eps)), var
 
 

@@ -15,10 +15,12 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels.cuda import error_notes
 from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.loops.cuda import Instance, print_loop
 from flambeau.kernels.loops.folds import as_loop
-from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop, extent, pick, precise, total
 from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.reductions.fold import FOLDS
 
@@ -56,12 +58,44 @@ def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -
     loop = as_loop(declared, index is not None)
     if len(loop.loads) > 1 and shift is None:
         shift = cupy.zeros((), np.float64)
-    outer, n, inner = sizes
-    apart, step, beside = (s // array.itemsize for s in steps)
     loads = (array,) if len(loop.loads) == 1 else (array, shift)
     stores = (out,) if index is None else (out, index)
-    run_loop(loop, stores, loads, (float(count),), Rows(outer * inner, n, inner, apart, beside, step))
+    run_loop(loop, stores, loads, (float(count),), _middle(array, sizes, steps))
     return True
+
+
+@where_it_is(1)
+def spread(name: str, array, sizes, steps, found: Sequence, count: float) -> None:
+    """What `found` is to hold of the middle of (outer, n, inner): "var" or "std" by this count, and the mean."""
+    run_loop(SPREAD[name], found, (array,), (count,), _middle(array, sizes, steps))
+
+
+def _middle(array, sizes, steps) -> Rows:
+    outer, n, inner = sizes
+    apart, step, beside = (s // array.itemsize for s in steps)
+    return Rows(outer * inner, n, inner, apart, beside, step)
+
+
+def _spread(x, count):
+    """(variance by some count, mean) from sums of (x - shift) and its square; the shift is an element, so that equal ones have no variance."""
+    mean, squares = shifted_moments(x)
+    return precise(squares * (extent / count)), mean
+
+
+def shifted_moments(x) -> tuple[Expr, Expr]:
+    """(mean, mean of squares of the distance from it), of one pass."""
+    first = pick(0, e.const(0, "i64"))
+    shift = e.where(e.eq(first - first, 0), first, e.const(0))  # one that is not finite would make NaN of infinity
+    off = total(x - shift) / extent
+    return precise(shift + off), precise(e.maximum(total((x - shift) * (x - shift)) / extent - off * off, 0))
+
+
+def _deviation(x, count):
+    var, mean = _spread(x, count)
+    return e.sqrt(var), mean
+
+
+SPREAD = {name: Loop(name, formula, "ri", "r r", 1, ("float32",)) for name, formula in (("var", _spread), ("std", _deviation))}
 
 
 @where_it_is(1)
