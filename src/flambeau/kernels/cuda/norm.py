@@ -1,7 +1,7 @@
 """Batch norm and group norm on a GPU, as loops whose rows are channels, or groups of channels of a sample.
 
 A channel of all images is lines of memory, one for each, or columns side by side where channels come last; a group is one stretch of memory, in which
-every line has a weight of its own. All answer None where x does not lie so; `channels.py` then goes step by step.
+every line has a weight of its own. All answer None where x does not lie so; NumPy's way then is CuPy's, too (`loops/channels.py`).
 
 In float32 the moments are sums of (x - shift) and its square, in double precision, the shift being an element of the row: x is read once. float64 has no
 wider type to lean on, and finds the mean first.
@@ -76,15 +76,15 @@ def _sums(g, x, mean, rstd):
 
 @lru_cache(None)
 def _forward(dtype: str, groups: bool, running: bool) -> Loop:
-    loads = "ri l l" if groups else "ri r r" + " r r" * running
+    loads = "ri rj rj" if groups else "ri r r" + " r r" * running
     name = f"{'group' if groups else 'batch'}_norm{'_training' * running}"
     return Loop(name, _norm(dtype == "float64", groups, running), loads, "ri r r r" + " r r" * running, 2)
 
 
 BY_RUNNING = Loop("batch_norm_by_running", _by_running, "ri r r r r", options=1)
 BATCH_BACK = Loop("batch_norm_backward", _norm_back, "ri ri r r r", "ri r r")
-GROUP_BACK = Loop("group_norm_backward", _group_back, "ri ri l r r")
-GROUP_SUMS = Loop("group_norm_sums", _sums, "ri ri l l", "r r")
+GROUP_BACK = Loop("group_norm_backward", _group_back, "ri ri rj r r")
+GROUP_SUMS = Loop("group_norm_sums", _sums, "ri ri rj rj", "r r")
 
 # -- running them --------------------------------------------------------------------------------------------------------
 
@@ -107,9 +107,9 @@ def norm(x, weight, bias, eps: float, groups: int, running: dict | None = None) 
 
 
 @where_it_is(0)
-def by_running(x, mean, var, weight, bias, eps: float):
+def by_running(x, mean, var, weight, bias, eps: float, groups: int):
     """(x - mean) / sqrt(var + eps) * weight + bias."""
-    lie = _rows(x, (mean, var, weight, bias), 0)
+    lie = _rows(x, (mean, var, weight, bias), 0)  # each channel is a row, whatever rows are on a CPU
     if lie is None:
         return None
     out = strided(x.shape, x.strides, x.dtype)
@@ -137,6 +137,14 @@ def norm_backward(g, x, weight, mean, rstd, groups: int) -> tuple | None:
     by_channel = Rows(channels, samples * length, each, each * length, length, 1, length, channels * length, (1, 0, groups))
     run_loop(GROUP_SUMS, sums, (g, x, mean, rstd), (), by_channel)
     return out, *sums
+
+
+BY_NAME = {"norm": norm, "norm_backward": norm_backward, "norm_backward_grouped": norm_backward, "by_running": by_running}
+
+
+def run(name: str, operands, options, groups: int, **more):
+    """The stores of a loop over channels; None where there is no kernel, or not for these."""
+    return BY_NAME[name](*operands, *options, groups, **more) if name in BY_NAME else None
 
 
 def _rows(x, others, groups: int) -> Rows | None:
