@@ -11,7 +11,7 @@ from cupy.cuda import Device
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda.launch import where_it_is
+from flambeau.kernels.cuda.launch import empty, where_it_is
 from flambeau.kernels.cuda.rows import Rows, joining, kernel_of, run_loop
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.print_cuda import THREADS
@@ -79,12 +79,11 @@ def norms(tensors: Sequence, order: float) -> tuple | None:
         return None  # nothing has no maximum: whoever goes on says so
     loop, first, count = NORMS[order], tensors[0], len(tensors)
     dense = [(a if _is_dense(a) else arrays.contiguous(a),) for a in tensors]
-    parts = cupy.empty(count * MOST_PARTS, np.float64)
-    found, whole = cupy.empty(count, first.dtype), cupy.empty((), first.dtype)
+    parts, found, whole = empty((count * MOST_PARTS,), np.dtype(np.float64)), empty((count,), first.dtype), empty((), first.dtype)
     for kernel, grid, (pieces, *given) in _launches(loop, dense, 0, MOST_PARTS):
-        kernel(grid, (THREADS,), (pieces, found.data.ptr, parts.data.ptr, *given))
+        kernel(grid, (THREADS,), (pieces, found, parts, *given))
     last, grid = joining(loop, dtypes.OF_NUMPY[first.dtype].name, count, 1)
-    kernel_of(last, first.data.device_id)(grid, (THREADS,), (found.data.ptr, 0, parts.data.ptr, count, 0, 1, 0, 0, 0, 0, given[-1]))
+    kernel_of(last, first.data.device_id)(grid, (THREADS,), (found, 0, parts, count, 0, 1, 0, 0, 0, 0, given[-1]))
     run_loop(loop, (whole,), (found,), (), Rows(1, count, 1, count, 0, 1))
     return found, whole
 
@@ -114,7 +113,7 @@ def _launches(loop: Loop, work: list, stage: int | None = None, most: int = MOST
         some = found[start : start + room]
         pieces = np.zeros((len(loop.loads) + 1, room), np.int64)
         pieces[:, : len(some)] = np.array(some).T
-        yield kernel, (blocks, len(some)), (pieces.reshape(-1).view(f"V{pieces.nbytes}"), len(work), start, blocks)
+        yield kernel, (blocks, len(some)), (pieces, len(work), start, blocks)
 
 
 def _are_alike(tensors: Sequence) -> bool:

@@ -15,7 +15,7 @@ from math import prod
 import cupy
 
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda.launch import strided, where_it_is
+from flambeau.kernels.cuda.launch import empty, strided, where_it_is
 from flambeau.kernels.cuda.rows import Rows, run_loop, shifted_moments
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops.language import Loop, extent, precise, total
@@ -99,7 +99,7 @@ def norm(x, weight, bias, eps: float, groups: int, running: dict | None = None) 
     averages = () if running is None else (running["mean"], running["var"])
     moved = bool(averages) and all([a.dtype == x.dtype and a.flags.c_contiguous for a in averages])
     averages, momentum = (averages, running["momentum"]) if moved else ((), 0.0)
-    found = strided(x.shape, x.strides, x.dtype), *[ndarray(shape, x.dtype) for _ in range(3)]
+    found = strided(x.shape, x.strides, x.dtype), *[empty(shape, x.dtype) for _ in range(3)]
     run_loop(_forward(x.dtype.name, bool(groups), moved), (*found, *averages), (x, weight, bias, *averages), (eps, momentum), lie)
     if moved:
         running["done"] = True
@@ -127,7 +127,7 @@ def norm_backward(g, x, weight, mean, rstd, groups: int) -> tuple | None:
         turned = strided(x.shape, x.strides, x.dtype)
         arrays.write(turned, g)
         g = turned
-    out, sums = strided(x.shape, x.strides, x.dtype), tuple([ndarray((x.shape[1],), x.dtype) for _ in range(2)])
+    out, sums = strided(x.shape, x.strides, x.dtype), tuple([empty((x.shape[1],), x.dtype) for _ in range(2)])
     if not groups:
         run_loop(BATCH_BACK, (out, *sums), (g, x, weight, mean, rstd), (), lie)
         return out, *sums

@@ -14,7 +14,7 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels.cuda import error_notes
-from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
+from flambeau.kernels.cuda.launch import compiled, empty, multiprocessors, where_it_is
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.print_cuda import THREADS
@@ -27,6 +27,7 @@ from flambeau.kernels.reductions.fold import FOLDS
 ENOUGH = 16  # a thread that has fewer packs than this to itself is not worth starting
 IN_REGISTERS = 64  # elements of rows that a thread may keep
 MOST_ADDED = 64  # rows of a total that are added up before the sum is widened
+FLOAT64 = np.dtype(np.float64)
 _FOLDS = {f.name: f for f in FOLDS}
 
 
@@ -103,15 +104,13 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
     """Run a loop on rows: all that lie along them lie alike; of the others there is one number for each, contiguous, or one for all."""
     if not lie.rows:
         return
-    given, device = [*stores, *loads], stores[0].data.device_id
-    along = [a for a, access in zip(given, (*loop.stores, *loop.loads), strict=True) if access == ROW]
-    size, pointers = max([a.itemsize for a in along]), [a.data.ptr for a in given]
-    aligned = not any([a.data.ptr % 16 for a in along])
-    rooms, kernels, last = plan(loop, lie, along[0].dtype, size, aligned, device)
-    parts = [cupy.ndarray((room,), np.float64) for room in rooms]
-    notes = () if loop.error is None else (error_notes.page(device),)
+    along = [a for a, access in zip((*stores, *loads), (*loop.stores, *loop.loads), strict=True) if access == ROW]
+    size, aligned = max([a.itemsize for a in along]), not any([a.data.ptr % 16 for a in along])
+    rooms, kernels, last = plan(loop, lie, along[0].dtype, size, aligned, stores[0].data.device_id)
+    parts = [empty((room,), FLOAT64) for room in rooms]
+    notes = () if loop.error is None else (error_notes.page(stores[0].data.device_id),)
     each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
-    told = (*pointers, *map(float, options), *[a.data.ptr for a in parts], *notes, *each, *last)
+    told = (*stores, *loads, *map(float, options), *parts, *notes, *each, *last)
     for kernel, grid in kernels:
         kernel(grid, (THREADS,), told)
     if notes:
@@ -214,16 +213,16 @@ def rows_and_totals(loop: Loop, given, options) -> tuple | None:
     items = -(-n // (pack * lanes))
     if items * pack * (loop.loads.count(ROW) + len(loop.totals)) > IN_REGISTERS:
         return None
-    groups, out = THREADS // lanes, cupy.ndarray(x.shape, x.dtype)
+    groups, out = THREADS // lanes, empty(x.shape, x.dtype)
     # Enough blocks for the GPU, and few enough rows for each to be added up in the dtype they are computed in.
     blocks = max(min(-(-count // groups), 2 * multiprocessors(device)), -(-count // (groups * MOST_ADDED)))
-    parts = cupy.ndarray((len(loop.totals), blocks, n), x.dtype)
+    parts = empty((len(loop.totals), blocks, n), x.dtype)
     begins = [parts.data.ptr + i * blocks * n * size for i in range(len(parts))]
     each = [int(a.size > 1) for a, access in zip(given, loop.loads, strict=True) if access == EACH]
     kernel = kernel_of(Instance(loop, dtype, lanes, pack, items), device)
     tail = (*map(float, options), *each, count, n, 1, n, 0, 1, n, 1)
     kernel((blocks,), (THREADS,), (out.data.ptr, *begins, *pointers, *tail))
-    totals = cupy.ndarray((len(parts), n), x.dtype)
+    totals = empty((len(loop.totals), n), x.dtype)
     fold("sum", parts, (len(parts), blocks, n), (blocks * n * size, n * size, size), totals, None, 1.0)
     return out, *totals
 
