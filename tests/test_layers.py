@@ -83,7 +83,7 @@ MADE_UP = {
 HANDED_DOWN = {
     "dispatch": ({"eager"}, "dispatch"),
     "higher_order": ({"ops", "torch_names"}, "torch_names"),
-    "named": ({"library"}, DOOR),
+    "named": ({"library", "ops"}, DOOR),
     "run": ({"operators"}, "library"),
 }
 

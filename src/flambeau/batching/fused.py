@@ -10,9 +10,9 @@ from collections.abc import Callable
 from flambeau import dtypes
 from flambeau.kernels.loops.language import Loop
 from flambeau.ops.attention import _as_it_stands
+from flambeau.ops.cross_entropy import by_operations as by_operations_of_logits
 from flambeau.ops.linear import linear
 from flambeau.ops.normalization import _grouped
-from flambeau.ops.recurrent import _by_steps
 from flambeau.ops.rowwise import LOOPED, by_operations
 from flambeau.ops.similarity import _as_it_stands as _directions
 
@@ -128,21 +128,7 @@ def _(input, target, weight, ignore_index, reduction, kept=None):
     return loss.sum() / share.sum() if reduction == "mean" else loss.sum()
 
 
-@composed("_cross_entropy")
-def _(input, target, weight, ignore_index, reduction, smoothing, kept):
-    dim = 1 if input.dim() > 1 else 0
-    logs = input.log_softmax(dim)
-    hard = COMPOSED["_nll_loss"](logs, target, weight, ignore_index, reduction)
-    if not smoothing:
-        return hard
-    at = target.unsqueeze(dim)
-    weights = None if weight is None else weight.reshape((-1, *(1,) * (input.dim() - dim - 1)))
-    smooth = (-logs if weights is None else -logs * weights).sum(dim).masked_fill(target == ignore_index, 0)
-    if reduction != "none":
-        counted = (target != ignore_index).to(input.dtype)
-        total = counted.sum() if weight is None else (weight[at.masked_fill(at == ignore_index, 0).squeeze(dim)] * counted).sum()
-        smooth = smooth.sum() / total if reduction == "mean" else smooth.sum()
-    return (1 - smoothing) * hard + smoothing / input.shape[dim] * smooth
+composed("_cross_entropy")(by_operations_of_logits)
 
 
 @composed("_linear_cross_entropy")
@@ -151,15 +137,10 @@ def _(input, linear_weight, linear_bias, target, weight, ignore_index, reduction
     return COMPOSED["_nll_loss"](logits.log_softmax(1), target, weight, ignore_index, reduction)
 
 
-# -- sequences -------------------------------------------------------------------------------------------------------------
+# -- attention -------------------------------------------------------------------------------------------------------------
 
 
 @composed("_attention")
 def _(query, key, value, mask, scale, causal):
     out = _as_it_stands(query, key, value, mask, 0.0, causal, scale)
     return out, out.detach()
-
-
-@composed("_recurrence")
-def _(gates, weight, bias, h0, c0, sizes, reverse, cell):
-    return _by_steps(cell, gates, weight, bias, h0, c0, sizes, reverse)

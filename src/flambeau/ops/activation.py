@@ -16,6 +16,7 @@ from flambeau.kernels import arrays
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.random import sampling
 from flambeau.kernels.random.drawing import fill, source
+from flambeau.ops import specs
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.bounds import _clamp
 from flambeau.ops.conditional import _where
@@ -139,7 +140,7 @@ def threshold(input, threshold, value):
     return _threshold, input, threshold, value
 
 
-@on_arrays(public=False, method=False, differentiable=False)
+@on_arrays(public=False, method=False, differentiable=False, meta=specs.contiguous)
 def _slopes(input, lower, upper, generator):
     """1 for what is positive, a random slope from [lower, upper) for everything else."""
     out = arrays.empty_beside(input, input.shape, input.dtype)
@@ -152,9 +153,6 @@ def _slopes(input, lower, upper, generator):
         fill("uniform", drawn, generator, low=float(lower), high=float(upper))
         arrays.write(out, arrays.module_of(input).where(below, drawn, out))
     return out
-
-
-_slopes.meta(lambda input, lower, upper, generator: (input.shape, input.dtype))
 
 
 def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, generator=None):

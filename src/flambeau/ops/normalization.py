@@ -512,13 +512,12 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
     return found
 
 
-@inner(grad_name="NativeBatchNormBackward0")
+@inner(grad_name="NativeBatchNormBackward0", meta=specs.like)
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
     return channels.by_running(input, mean, var, weight, bias, eps)
 
 
-_by_running.meta(specs.like)
 _by_running.derivative(
     input=lambda grad, var, weight, eps: grad * ((var + eps).rsqrt() * weight).reshape(_channel_shape(grad)),
     weight=lambda grad, input, mean, var, eps: _over_channels(grad * (input - mean.reshape(_channel_shape(grad)))) * (var + eps).rsqrt(),

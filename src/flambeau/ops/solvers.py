@@ -151,18 +151,19 @@ _vectors_of_solution.meta(lambda X: specs.by_columns(X.shape[:-1], X.dtype) if X
 @composite(name="linalg.solve_ex", method=False, out=True, returns="result info")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """(result, info) of linalg.solve: no error for a singular matrix, unless `check_errors`."""
-    info = _lu_info(A)
-    if check_errors:
-        refuse("torch.linalg.solve_ex", info._array, lambda i: NO_SOLUTION)
+    info = _lu_info(A, check_errors)
     if anywhere(info):
         A = A.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("nan"))
     return solve(A, B, left=left), info
 
 
 @from_lapack("linalg_lu_info", "int32", square=True, public=False)
-def _lu_info(A):
+def _lu_info(A, check_errors):
     """LAPACK's report on the LU factorisation: the position of the first zero pivot."""
-    return matrices.lu_factor(A)[2]
+    info = matrices.lu_factor(A)[2]
+    if check_errors:
+        refuse("torch.linalg.solve_ex", info, lambda i: NO_SOLUTION)
+    return info
 
 
 # -- triangular systems ----------------------------------------------------------------------------------------------------

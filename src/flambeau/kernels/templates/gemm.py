@@ -211,6 +211,19 @@ quick = _bind_first
 quick_linear = _bind_linear_first
 
 
+def product_at_once(a, b):
+    """a @ b for two matrices, where there is nothing to check or to adapt; else NotImplemented."""
+    if a.ndim != 2:
+        return NotImplemented
+    found = quick(a, b)
+    return arrays.cuda_room.usual_product(a, b) if found is NotImplemented and arrays.on_only_gpu(a) else found
+
+
+def linear_at_once(input, weight, bias):
+    """input @ weight.T + bias, where there is nothing to check or to adapt; else NotImplemented."""
+    return arrays.cuda_room.linear(input, weight, bias) if arrays.on_gpu(input) else quick_linear(input, weight, bias)
+
+
 def batched(a, b):
     """a @ b for arrays (..., M, K) x (..., K, N) of one dtype, whose leading dimensions broadcast."""
     if a.ndim == b.ndim == 2:
