@@ -62,7 +62,7 @@ def _(input, weight, bias, eps, groups, rounding, running=None):
     mean = x.mean(dims, keepdim=True)
     var = ((x - mean) ** 2).mean(dims, keepdim=True)
     rstd = (var + eps).rsqrt()
-    out = (x - mean) * rstd * weight.reshape(weights) + bias.reshape(weights)
+    out = _learned((x - mean) * rstd, weight, bias, weights)
     flat = (input.shape[0], groups) if groups else (input.shape[1],)
     return out.reshape(tuple(input.shape)), *(s.reshape(flat) for s in (mean, rstd, var))
 
@@ -79,7 +79,12 @@ def _(g, input, weight, mean, rstd, groups):
 @composed("_by_running")
 def _(input, mean, var, weight, bias, eps):
     shape = (1, input.shape[1], *(1,) * (input.dim() - 2))
-    return (input - mean.reshape(shape)) * ((var + eps).rsqrt() * weight).reshape(shape) + bias.reshape(shape)
+    return _learned((input - mean.reshape(shape)) * (var + eps).rsqrt().reshape(shape), weight, bias, shape)
+
+
+def _learned(y, weight, bias, shape):
+    y = y if weight is None else y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
 
 
 # -- reading at points -----------------------------------------------------------------------------------------------------

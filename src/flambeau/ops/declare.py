@@ -235,7 +235,7 @@ class ArrayOp(Op):
         self.write: Callable | None = None
         if onto is not None:
             self.write, self.forward = function, _onto_copy(function, onto)
-            self.shape_rule = lambda input, *args, **kwargs: _look(onto(input))
+            self.shape_rule = lambda *args, **kwargs: _look(onto((*args, *kwargs.values())[0]))
 
     def derivative(self, **functions: Callable) -> None:
         """How the gradient reaches each tensor parameter.
