@@ -27,9 +27,9 @@ CHANGED = {
         test_events: test_names_are_pytorchs
         test_foreach: test_new_and_in_place test_calls
         test_profile: test_activities_are_named_once_and_by_kinds_there_are test_lists_are_seen
-        test_torch_function: test_what_was_called_is_told test_redispatch_function_asks_about_what_is_inside
-        test_factories: test_small_things
-        test_custom_function: test_what_functions_say_of_themselves""",
+        test_torch_function_names: test_what_was_called_is_told test_redispatch_function_asks_about_what_is_inside
+        test_factory_surface: test_small_things
+        test_custom_function_declarations: test_what_functions_say_of_themselves""",
     "lanczos, and the sizes and dtypes that resizing takes": """
         test_interpolate: test_bytes test_interpolate_refusals test_lanczos test_the_way_back_from_half_precision_has_full_weights
         test_memory_order: test_channels_that_lie_last_stay_so""",
@@ -39,8 +39,8 @@ CHANGED = {
         test_reductions: test_nan_and_infinity test_ties_share_the_gradient test_errors
         test_pointwise: test_dtypes_of_two_operands test_edges_of_two_operands test_digits_of_numbers
         test_autograd: test_grad
-        test_custom_function: test_refusals
-        test_inplace_and_views: test_words_of_refused_writes
+        test_custom_function_views: test_refusals
+        test_refused_writes: test_words_of_refused_writes
         test_autocast: test_misuse
         test_grad_scaler: test_infinities_of_sparse_gradients_are_found
         test_nothing: test_layers_refuse_what_is_no_size

@@ -3,7 +3,7 @@
 
 Each sample of torch.testing._internal.common_methods_invocations.op_db is called three times, so that its plan is made and used, and then with other
 numbers of the same shapes: by the plan, and the general way. Results, strides, what shares memory, gradients of the results' sum, second
-gradients, names of nodes, what in-place forms write, and exceptions must be the same.
+gradients, names of nodes, what in-place forms (recorded ones, too) and out= forms write, and exceptions must be the same.
 
     plan_check.py                  all operators
     plan_check.py --op add         one operator, with every difference
@@ -75,11 +75,15 @@ class Checked:
             yield "operator", self.op.operator_variant, None
         if self.op.inplace_variant is not None and not sample.broadcasts_input:
             yield "in place", self.op.inplace_variant, None
+        if self.op.supports_out:
+            yield "out", self.op.op, self.op.name
 
     def compare(self, label, given, function, name, recording):
         run = self.function(function, name)
         if run is None:
             return
+        if " out" in label:
+            run = self.delivering(run)
         turned: dict = {}  # a tensor that is there twice stays one tensor
         other = mapped(given, lambda v: turned.setdefault(v, rolled(v)) if isinstance(v, Spec) else v)
         first = [self.attempt(run, given, recording, "place" in label) for _ in range(3)]
@@ -91,6 +95,19 @@ class Checked:
         self.counts["agree"] += problem is None
         if problem is not None:
             self.differences.append((label, problem, repr(given)[:300]))
+
+    def delivering(self, run):
+        """The out= form, with tensors like the results: what it returns, and these, in a list if they are not the same."""
+
+        def delivered(*args, **kwargs):
+            with self.T.no_grad():
+                found = run(*args, **kwargs)
+                outs = self.T.zeros_like(found) if isinstance(found, self.T.Tensor) else type(found)(map(self.T.zeros_like, found))
+            result = run(*args, **kwargs, out=outs)
+            same = result is outs or all(a is b for a, b in zip(result, outs, strict=True))
+            return (result, outs) if same else [result, outs]
+
+        return delivered
 
     def generally(self, *call):
         self.modes.enter()

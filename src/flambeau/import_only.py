@@ -14,6 +14,7 @@ NotImplementedError: torch.fx.Proxy can be imported, not used: Flambeau has no g
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +41,17 @@ class ImportOnly(type):
         return f"<class '{cls.__module__}.{cls.__qualname__}', import only>"
 
 
+def fill(home: str, why: str, *, classes: str = "", functions: str = "", of: str = "") -> list[str]:
+    """Put such classes and functions into the module `home`: its `__all__`, those without an underscore.
+
+    of  the module of torch that has them, if it is not the one of the same name
+    """
+    made = of or home.replace("flambeau", "torch", 1)
+    found = [*_classes(made, classes, why), *_functions(made, functions, why)]
+    vars(sys.modules[home]).update({one.__name__: one for one in found})
+    return sorted(one.__name__ for one in found if not one.__name__.startswith("_"))
+
+
 def classes(module: str, names: str, why: str) -> list[Any]:
     """Classes of these names, in this order, for a module of torch."""
     return [ImportOnly(name, (), {"__module__": module, "_refusal": _refusal(module, name, why)}) for name in names.split()]
@@ -48,6 +60,9 @@ def classes(module: str, names: str, why: str) -> list[Any]:
 def functions(module: str, names: str, why: str) -> list[Callable[..., Any]]:
     """Functions of these names, in this order, for a module of torch."""
     return [_function(module, name, why) for name in names.split()]
+
+
+_classes, _functions = classes, functions  # for `fill`, whose arguments have these names
 
 
 def _function(module: str, name: str, why: str) -> Callable[..., Any]:

@@ -1,8 +1,8 @@
 """A GPU made of NumPy and g++: enough of CuPy to run the CUDA room on a machine that has none.
 
 Arrays are NumPy's inside, but not for NumPy's functions: mixing the two is the TypeError it is with CuPy, 0-d results stay arrays, and a
-ufunc's `at` and `accumulate` exist only where CuPy has them. Kernels are compiled as C++ and run one thread after the other; cuBLAS is
-`numpy.matmul` on column-major matrices found by address, so that what is handed to it is checked as well.
+ufunc's `at` and `accumulate` exist only where CuPy has them. Kernels are compiled as C++ and run one thread after the other; cuBLASLt
+is a library of ours that is called the same way (fake_cublaslt.cpp), so that what is handed to it is checked as well.
 
     with installed(): ...        `import cupy` finds this module within
 """
@@ -21,7 +21,6 @@ import types
 from functools import lru_cache
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from flambeau.kernels import arrays
@@ -510,42 +509,14 @@ def compile_using_nvrtc(source, options=(), arch=None, filename="", cache_in_mem
     return source.encode(), None
 
 
-class cublas:
-    """Column-major products of matrices found by address."""
-
-    dtypes = {2: np.float16, 14: ml_dtypes.bfloat16, 0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
-    calls: list[str] = []
-
-    @classmethod
-    def gemmEx(cls, handle, opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute, algorithm):
-        cls.calls.append(f"gemm {opa} {opb}")
-        cls.product(opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute)
-
-    @classmethod
-    def gemmStridedBatchedEx(
-        cls, handle, opa, opb, m, n, k, alpha, a, ta, lda, sa, b, tb, ldb, sb, beta, c, tc, ldc, sc, count, compute, algo
-    ):
-        cls.calls.append(f"batched {opa} {opb}")
-        size = np.dtype(cls.dtypes[ta]).itemsize
-        for i in range(count):
-            args = (a + i * sa * size, ta, lda, b + i * sb * size, tb, ldb, beta, c + i * sc * size, tc, ldc, compute)
-            cls.product(opa, opb, m, n, k, alpha, *args)
-
-    @classmethod
-    def product(cls, opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute):
-        dtype = np.dtype(cls.dtypes[ta])
-        wide = {2: np.float32, 4: np.float32}.get(dtype.itemsize, dtype) if dtype.kind != "c" else dtype
-        assert lda >= (k if opa else m) and ldb >= (n if opb else k) and ldc >= m, "cuBLAS refuses such leading dimensions"
-
-        def matrix(pointer, op, rows, columns, lead):
-            stored = (columns, rows) if op else (rows, columns)
-            found = _at(pointer, stored, dtype, (dtype.itemsize, lead * dtype.itemsize))
-            return (found.T if op else found).astype(wide)
-
-        factor, keep = (_at(p, (), wide, ())[()] for p in (alpha, beta))
-        out = _at(c, (m, n), dtype, (dtype.itemsize, ldc * dtype.itemsize))
-        total = factor * (matrix(a, opa, m, k, lda) @ matrix(b, opb, k, n, ldb))
-        out[...] = (total + keep * out.astype(wide) if keep else total).astype(dtype)
+@lru_cache(1)
+def cublaslt() -> ctypes.CDLL:
+    """The library of fake_cublaslt.cpp in memory, where kernels/cuda/cublaslt.py finds it by its name."""
+    library = _header() / "cublaslt.so"
+    source = Path(__file__).with_name("fake_cublaslt.cpp")
+    name = "-Wl,-soname,libcublasLt.so.0"
+    subprocess.run(["g++", "-std=c++17", "-O2", "-shared", "-fPIC", str(source), name, "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
 
 
 # -- as a package --------------------------------------------------------------------------------------------------------
@@ -599,12 +570,14 @@ def empty_pinned(shape, dtype) -> np.ndarray:
     return found
 
 
-def _modules() -> dict[str, types.ModuleType]:
+def _modules() -> dict[str, types.ModuleType | None]:
     def module(name: str, **names) -> types.ModuleType:
         made = types.ModuleType(name)
         made.__dict__.update(names)
         return made
 
+    cublas = module("cupy.cuda.cublas")
+    cublaslt()
     cuda = module(
         "cupy.cuda", Device=Device, Stream=Stream, Event=Event, runtime=runtime, driver=driver, alloc=lambda size: allocator(size), cublas=cublas,
         set_allocator=set_allocator, get_current_stream=Stream, get_elapsed_time=lambda a, b: 0.0,
@@ -618,8 +591,8 @@ def _modules() -> dict[str, types.ModuleType]:
         "cupy.cuda.memory": cuda.memory,
         "cupy.cuda.compiler": module("cupy.cuda.compiler", compile_using_nvrtc=compile_using_nvrtc),
         "cupy.cuda.function": module("cupy.cuda.function", Module=Module),
-        "cupy.cuda.device": module("cupy.cuda.device", get_cublas_handle=lambda: 0),
         "cupy.cuda.cublas": cublas,
+        "cudnn": None,  # the package is not installed: see fake_cudnn.py
     }
     sys.modules[__name__].cuda = cuda
     return found
@@ -629,7 +602,7 @@ def _modules() -> dict[str, types.ModuleType]:
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
     before = {n: sys.modules.pop(n, None) for n in (*_modules(), *_rooms())}
-    sys.modules.update(_modules())
+    sys.modules.update(_modules())  # type: ignore[arg-type]
     arrays.cuda_room = None
     try:
         yield sys.modules[__name__]

@@ -47,17 +47,11 @@ class Looking(stack.Interpreter):
 
     def handle_node(self, node: Any, grads: list, next: Callable) -> list:
         """Run a node of backward; what goes wrong in it is reported with the line that recorded it."""
-        outer, state.running = state.running, node
-        try:
+        with anomaly_mode.Explained(node):
             received = list(grads)
             sent = next(grads)
             if state.check_nan:
                 anomaly_mode.check(node, sent, received)
-        except Exception:
-            anomaly_mode.explain(node)
-            raise
-        finally:
-            state.running = outer
         return sent
 
 

@@ -90,6 +90,21 @@ def callers() -> list[str]:
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
+class Explained:
+    """Within it a node of backward runs; what goes wrong there is explained."""
+
+    def __init__(self, node: Any):
+        self.node, self.outer = node, modes.state.running
+
+    def __enter__(self) -> None:
+        modes.state.running = self.node
+
+    def __exit__(self, kind: Any, problem: BaseException | None, where: Any) -> None:
+        if isinstance(problem, Exception):
+            explain(self.node)
+        modes.state.running = self.outer
+
+
 def explain(node) -> None:
     """Warn with the forward call of the node in which backward failed, and with that of the node whose backward recorded it, if one did."""
     known = node.metadata_ or {}

@@ -149,9 +149,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         node = heappop(ready)[1]
         grads = buffers.pop(node)
         if quickly and modes.special == 1 and grads is not None and node.n_outputs == 1 and node.hooks is None:
-            start = now()
-            sent = node.apply(grads)
-            note((start, now(), kinds.NODE, type(node), None, node.sequence))
+            sent = recorder.run_node(node, grads)
         elif node.hooks is not None or goal is not None or modes.special:
             grads = grads if node.n_outputs > 1 else [grads]
             sent = run_node(node, grads, goal)

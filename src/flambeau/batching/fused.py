@@ -10,9 +10,9 @@ from collections.abc import Callable
 from flambeau import dtypes
 from flambeau.kernels.loops.language import Loop
 from flambeau.ops.attention import _as_it_stands
+from flambeau.ops.cross_entropy import by_operations as by_operations_of_logits
 from flambeau.ops.linear import linear
 from flambeau.ops.normalization import _grouped
-from flambeau.ops.recurrent import _by_steps
 from flambeau.ops.rowwise import LOOPED, by_operations
 from flambeau.ops.similarity import _as_it_stands as _directions
 
@@ -62,7 +62,7 @@ def _(input, weight, bias, eps, groups, rounding, running=None):
     mean = x.mean(dims, keepdim=True)
     var = ((x - mean) ** 2).mean(dims, keepdim=True)
     rstd = (var + eps).rsqrt()
-    out = (x - mean) * rstd * weight.reshape(weights) + bias.reshape(weights)
+    out = _learned((x - mean) * rstd, weight, bias, weights)
     flat = (input.shape[0], groups) if groups else (input.shape[1],)
     return out.reshape(tuple(input.shape)), *(s.reshape(flat) for s in (mean, rstd, var))
 
@@ -79,7 +79,12 @@ def _(g, input, weight, mean, rstd, groups):
 @composed("_by_running")
 def _(input, mean, var, weight, bias, eps):
     shape = (1, input.shape[1], *(1,) * (input.dim() - 2))
-    return (input - mean.reshape(shape)) * ((var + eps).rsqrt() * weight).reshape(shape) + bias.reshape(shape)
+    return _learned((input - mean.reshape(shape)) * (var + eps).rsqrt().reshape(shape), weight, bias, shape)
+
+
+def _learned(y, weight, bias, shape):
+    y = y if weight is None else y * weight.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
 
 
 # -- reading at points -----------------------------------------------------------------------------------------------------
@@ -128,21 +133,7 @@ def _(input, target, weight, ignore_index, reduction, kept=None):
     return loss.sum() / share.sum() if reduction == "mean" else loss.sum()
 
 
-@composed("_cross_entropy")
-def _(input, target, weight, ignore_index, reduction, smoothing, kept):
-    dim = 1 if input.dim() > 1 else 0
-    logs = input.log_softmax(dim)
-    hard = COMPOSED["_nll_loss"](logs, target, weight, ignore_index, reduction)
-    if not smoothing:
-        return hard
-    at = target.unsqueeze(dim)
-    weights = None if weight is None else weight.reshape((-1, *(1,) * (input.dim() - dim - 1)))
-    smooth = (-logs if weights is None else -logs * weights).sum(dim).masked_fill(target == ignore_index, 0)
-    if reduction != "none":
-        counted = (target != ignore_index).to(input.dtype)
-        total = counted.sum() if weight is None else (weight[at.masked_fill(at == ignore_index, 0).squeeze(dim)] * counted).sum()
-        smooth = smooth.sum() / total if reduction == "mean" else smooth.sum()
-    return (1 - smoothing) * hard + smoothing / input.shape[dim] * smooth
+composed("_cross_entropy")(by_operations_of_logits)
 
 
 @composed("_linear_cross_entropy")
@@ -151,15 +142,10 @@ def _(input, linear_weight, linear_bias, target, weight, ignore_index, reduction
     return COMPOSED["_nll_loss"](logits.log_softmax(1), target, weight, ignore_index, reduction)
 
 
-# -- sequences -------------------------------------------------------------------------------------------------------------
+# -- attention -------------------------------------------------------------------------------------------------------------
 
 
 @composed("_attention")
 def _(query, key, value, mask, scale, causal):
     out = _as_it_stands(query, key, value, mask, 0.0, causal, scale)
     return out, out.detach()
-
-
-@composed("_recurrence")
-def _(gates, weight, bias, h0, c0, sizes, reverse, cell):
-    return _by_steps(cell, gates, weight, bias, h0, c0, sizes, reverse)

@@ -18,6 +18,8 @@ from flambeau import modes
 from flambeau.autograd.function import Function
 from flambeau.compiler import is_dynamo_compiling as is_torchdynamo_compiling  # noqa: F401 - libraries ask it here
 from flambeau.distributed.collectives.deprecations import old
+from flambeau.distributed.collectives.registry import _resolve_process_group
+from flambeau.distributed.collectives.world import _world
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.reduce_op import ReduceOp
 from flambeau.ops import OPS
@@ -116,9 +118,6 @@ def wait_tensor(tensor: Tensor) -> Tensor:
 
 def _resolve_group(group: Any, tag: str = "") -> Any:
     """The process group that is meant."""
-    from flambeau.distributed.collectives.registry import _resolve_process_group
-    from flambeau.distributed.collectives.world import _world
-
     if isinstance(group, DeviceMesh):
         if group.ndim != 1:
             raise AssertionError(f"Only 1D mesh is supported, pass in (DeviceMesh, int) together if mesh > 1D: found {group}")
@@ -157,6 +156,14 @@ def _under_way(result: Tensor, work: Any) -> Tensor:
     return AsyncCollectiveTensor(result, work) if work is not None else result
 
 
+def _now(begun: tuple[Tensor, Any]) -> Tensor:
+    """The result of a collective that has begun, when it is there."""
+    result, work = begun
+    if work is not None:
+        work.wait()
+    return result
+
+
 def _plain(x: Tensor) -> Tensor:
     return wait_tensor(x).contiguous()
 
@@ -192,18 +199,12 @@ def _run(x: Tensor, run: Callable, back: Callable) -> Tensor:
 def all_reduce(self: Tensor, reduceOp: str, group: Any, tag: str = "") -> Tensor:
     """What all ranks have, reduced by "sum", "avg", "product", "min", "max", "band", "bor" or "bxor". The gradient is reduced in the same way."""
     pg, op = _resolve_group(group, tag), _op(reduceOp)
-    return _run(self, lambda x: _all_reduced(x, op, pg), lambda grad: _all_reduced_now(grad, op, pg))
+    return _run(self, lambda x: _all_reduced(x, op, pg), lambda grad: _now(_all_reduced(grad, op, pg)))
 
 
 def _all_reduced(x: Tensor, op: Any, pg: Any) -> tuple[Tensor, Any]:
     own = x.detach().clone().contiguous()
     return own, dist.all_reduce(own, op=op, group=pg, async_op=True)
-
-
-def _all_reduced_now(x: Tensor, op: Any, pg: Any) -> Tensor:
-    result, work = _all_reduced(x, op, pg)
-    work.wait()
-    return result
 
 
 def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
@@ -215,7 +216,7 @@ def broadcast(self: Tensor, src: int, group: Any, tag: str = "") -> Tensor:
         return own, dist.broadcast(own, src, group=pg, async_op=True)
 
     def back(grad: Tensor) -> Tensor:
-        total = _all_reduced_now(grad, _op("sum"), pg)
+        total = _now(_all_reduced(grad, _op("sum"), pg))
         return total if dist.get_rank() == src else zeros_like(total)
 
     return _run(self, run, back)
@@ -226,7 +227,7 @@ def all_gather_single(self: Tensor, gather_dim: int, group: Any, tag: str = "") 
     pg = _resolve_group(group, tag)
     dim = gather_dim % max(self.dim(), 1)
     run = lambda x: _gathered(x, dim, pg)  # noqa: E731
-    result = _run(self, run, lambda grad: _scattered_now(grad, _op("sum"), dim, pg))
+    result = _run(self, run, lambda grad: _now(_scattered(grad, _op("sum"), dim, pg)))
     return result if dim == 0 else wait_tensor(result)
 
 
@@ -253,9 +254,7 @@ def reduce_scatter_single(self: Tensor, reduceOp: str, scatter_dim: int, group: 
     def back(grad: Tensor) -> Tensor:
         if name not in ("sum", "avg"):
             raise RuntimeError(f"reduce_scatter_tensor backward only supports 'sum' and 'avg' reduction, got '{name}'")
-        result, work = _gathered(grad, dim, pg)
-        if work is not None:
-            work.wait()
+        result = _now(_gathered(grad, dim, pg))
         return result / pg.size() if name == "avg" else result
 
     return _run(self, lambda x: _scattered(x, op, dim, pg), back)
@@ -270,12 +269,6 @@ def _scattered(x: Tensor, op: Any, dim: int, pg: Any) -> tuple[Tensor, Any]:
     return found, dist.reduce_scatter_single(found, own, op=op, group=pg, async_op=True)
 
 
-def _scattered_now(x: Tensor, op: Any, dim: int, pg: Any) -> Tensor:
-    result, work = _scattered(x, op, dim, pg)
-    work.wait()
-    return result
-
-
 def all_to_all_single(
     self: Tensor, output_split_sizes: list[int] | None, input_split_sizes: list[int] | None, group: Any, tag: str = ""
 ) -> Tensor:
@@ -285,12 +278,7 @@ def all_to_all_single(
         raise AssertionError("output_split_sizes and input_split_sizes are given together, or both are None")
     run = lambda x: _exchanged(x, output_split_sizes, input_split_sizes, pg)  # noqa: E731
 
-    def back(grad: Tensor) -> Tensor:
-        result, work = _exchanged(grad, input_split_sizes, output_split_sizes, pg)
-        work.wait()
-        return result
-
-    return _run(self, run, back)
+    return _run(self, run, lambda grad: _now(_exchanged(grad, input_split_sizes, output_split_sizes, pg)))
 
 
 def _exchanged(x: Tensor, to: list[int] | None, given: list[int] | None, pg: Any) -> tuple[Tensor, Any]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-__all__ = [
-    "empty", "enable_symm_mem_for_group", "get_backend", "get_mem_pool", "get_symm_mem_workspace", "is_nvshmem_available", "is_symm_mem_enabled_for_group",
-    "rendezvous", "set_backend",
-]  # fmt: skip
-
-empty, enable_symm_mem_for_group, get_backend, get_mem_pool, get_symm_mem_workspace, rendezvous, set_backend = import_only.functions(
-    "torch.distributed._symmetric_memory",
-    "empty enable_symm_mem_for_group get_backend get_mem_pool get_symm_mem_workspace rendezvous set_backend",
+__all__ = import_only.fill(
+    __name__,
     "GPUs share no memory here. Collectives of the nccl backend move tensors between them",
+    functions="empty enable_symm_mem_for_group get_backend get_mem_pool get_symm_mem_workspace rendezvous set_backend",
 )
+__all__ += ["is_nvshmem_available", "is_symm_mem_enabled_for_group"]
 
 
 def is_nvshmem_available() -> bool:

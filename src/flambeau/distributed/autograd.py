@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-__all__ = ["DistAutogradContext", "backward", "context", "get_gradients", "is_available"]
-
 WHY = "functions cannot be called in other processes, so no derivative passes through one. torch.distributed.nn.functional has collectives with derivatives"
 
-DistAutogradContext, context = import_only.classes("torch.distributed.autograd", "DistAutogradContext context", WHY)
-backward, get_gradients = import_only.functions("torch.distributed.autograd", "backward get_gradients", WHY)
+__all__ = import_only.fill(__name__, WHY, classes="DistAutogradContext context", functions="backward get_gradients")
+__all__.append("is_available")
 
 
 def is_available() -> bool:

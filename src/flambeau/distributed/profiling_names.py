@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from flambeau.autograd.profiler import record_function
+
 __all__ = ["record_comm"]
 
 
 @contextmanager
 def record_comm(name: str) -> Iterator[None]:
     """Let a profiler put the collectives inside under this name."""
-    from flambeau.autograd.profiler import record_function
-
     with record_function(name):
         yield

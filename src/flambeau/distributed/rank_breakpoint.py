@@ -7,6 +7,10 @@ import sys
 from datetime import timedelta
 from typing import Any
 
+from flambeau.distributed.collectives.barrier import barrier
+from flambeau.distributed.collectives.ranks import get_rank
+from flambeau.distributed.collectives.world import _set_pg_timeout, _world
+
 __all__ = ["breakpoint"]
 
 _reached: dict[tuple[str, int], int] = {}  # how often each line has been reached
@@ -29,10 +33,6 @@ def breakpoint(rank: int = 0, skip: int = 0, timeout_s: int = 3600) -> None:
 
     Collectives may take `timeout_s` seconds from now on, so that none runs into its timeout while you look around.
     """
-    from flambeau.distributed.collectives.barrier import barrier
-    from flambeau.distributed.collectives.ranks import get_rank
-    from flambeau.distributed.collectives.world import _set_pg_timeout, _world
-
     caller = sys._getframe(1)
     place = (caller.f_code.co_filename, caller.f_lineno)
     _reached[place] = _reached.get(place, 0) + 1

@@ -10,6 +10,9 @@ import secrets
 from typing import Any
 
 from flambeau.distributed.collectives.world import _get_default_group, _world
+from flambeau.distributed.options import BroadcastOptions
+from flambeau.dtypes import uint8
+from flambeau.tensor.making import factories
 
 BYTES = 32
 DRAWN, KEY = "session_key/drawn", "session_key"
@@ -37,10 +40,6 @@ def _from_store(store: Any) -> bytes:
 
 def share(pg: Any) -> None:
     """Give a key to all members of a group that has no store. All of them call this."""
-    from flambeau.distributed.options import BroadcastOptions
-    from flambeau.dtypes import uint8
-    from flambeau.tensor.making import factories
-
     key = factories.tensor(list(secrets.token_bytes(BYTES)), dtype=uint8, device=pg._device_types[0])
     opts = BroadcastOptions()
     opts.asyncOp = False

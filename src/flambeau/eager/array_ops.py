@@ -288,17 +288,17 @@ def bind_inplace(op) -> Callable:
         else:
             arrays.write(self._array, found)
         self._bump()
-        if modes.watching:
-            note_write(op, values, found is None and not recorded and bare[first] is self._array)
         if recorded:
             operands = (self, *list(given.values())[1:])
             inplace.rewrite(self, lambda result: record_array(op, (result,), operands, before))
+        if modes.watching:
+            note_write(op, values, found is None and bare[first] is self._array, recorded)
         return self
 
     return front
 
 
-def note_write(op, values: tuple, plain: bool) -> None:
+def note_write(op, values: tuple, plain: bool, recorded: bool) -> None:
     """Say to whoever watches what an in-place form did: its work, if that is all there is to it."""
     self = values[0]
     if not plain or op.promote or not (type(self._array) is np.ndarray or arrays.on_only_gpu(self._array)):
@@ -306,8 +306,9 @@ def note_write(op, values: tuple, plain: bool) -> None:
     bare = [[_unwrap(t) for t in v] if type(v) is list else _unwrap(v) for v in values]
     ready = op.find_work_in_place(*bare) if op.find_work_in_place is not None and type(self._array) is np.ndarray else None
     if ready is None:
-        return plans.note(plans.WRITES, op, values, (), self, (op.write, False, values))
-    return plans.note(plans.WRITES, op, values, (), self, (ready, False, tuple([v for v in values if isinstance(v, Tensor)])))
+        return plans.note(plans.WRITES, op, values, (), self, plans.Write(op.write, values, recorded=recorded))
+    given = tuple([v for v in values if isinstance(v, Tensor)])
+    return plans.note(plans.WRITES, op, values, (), self, plans.Write(ready, given, recorded=recorded))
 
 
 def bind_choice(op, in_place: bool = False) -> Callable:

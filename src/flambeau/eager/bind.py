@@ -255,7 +255,7 @@ def _function(op: Op, name: str, in_place: bool = False) -> Callable:
 def _is_planned(op: Op, in_place: bool) -> bool:
     """Whether what a call comes down to is told by its arguments: by their geometry, dtypes and options."""
     if op.kind == "choice":
-        return bool(op.planned) and not op.row_major
+        return bool(op.planned)
     if op.kind == "composite":
         return not in_place and bool(op.planned or op.as_view)
     return True

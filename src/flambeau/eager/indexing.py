@@ -17,6 +17,7 @@ from flambeau.eager.views import make, over
 from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing.index_plan import FLAG, Plan, basic_view, plan
+from flambeau.kernels.native.native import strided_view
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.tensor import PLAIN, Tensor, wrap
@@ -80,7 +81,7 @@ def _place(self: Tensor, index: Any) -> tuple:
     return place
 
 
-def setitem(self: Tensor, index: Any, value: Any) -> None:
+def _setitem(self: Tensor, index: Any, value: Any) -> None:
     """x[index] = value: a number, or a tensor that broadcasts to x[index]. Leading dimensions of size 1 of the value do not count."""
     if modes.special or type(self) not in PLAIN or type(value) not in ORDINARY:
         calls.run_function(setitem, _write, (self, index, value), {}, (self, index, value))
@@ -90,9 +91,6 @@ def setitem(self: Tensor, index: Any, value: Any) -> None:
 
 def _event(self: Tensor, index: Any, value: Any) -> str:
     return "index_put_" if _shown(index) == "index" else "copy_" if isinstance(value, Tensor) else "fill_"
-
-
-setitem.event = _event  # type: ignore[attr-defined]
 
 
 def _write(self: Tensor, index: Any, value: Any) -> None:
@@ -132,10 +130,14 @@ def _write(self: Tensor, index: Any, value: Any) -> None:
     if is_tensor:
         value = _fitting(value, tuple(geometry[0]))
     if recorded:
+        before = plans.mark()
         view = _window(self, geometry, index)
         if 0 in view._array.strides:
             inplace.check_writable("__setitem__", view)
         view.copy_(value) if is_tensor else view.fill_(literals.filling(value, view.dtype))
+        again = inplace.rewriting(self) if modes.watching else None
+        if again is not None:
+            plans.note_whole(before, *_note(self, view._array, value, again))
     else:
         _store(self, arrays.strided_view(array, *geometry), value, is_tensor)
 
@@ -146,6 +148,8 @@ def delitem(self: Tensor, index: Any) -> None:
 
 
 getitem: Any = plans.front(_index, _getitem, "plans_of_brackets")
+setitem: Any = plans.front(_index_put, _setitem, "plans_of_bracket_writes")
+setitem.event = _event
 getitem.event = lambda self, index: _shown(index)
 for _name, _function in {"__getitem__": getitem, "__setitem__": setitem, "__delitem__": delitem}.items():
     _function.__name__ = _function.__qualname__ = _name
@@ -322,6 +326,27 @@ def _store(self: Tensor, target, value: Any, is_tensor: bool) -> None:
             source = arrays.copy(source)  # a repeated value may be one of those it is written to
         arrays.write(target, arrays.apart(target, source))
     self._bump()
+    if modes.watching and (not is_tensor or type(value._array) is type(target)):
+        plans.note(*_note(self, target, value))
+
+
+def _note(self: Tensor, target, value: Any, recorded: Any = False) -> tuple:
+    """For whoever watches: that a number or a tensor was written into `target`, an array over part of the memory of `self`."""
+    offset = (arrays.data_pointer(target) - arrays.data_pointer(self._array)) // target.itemsize if target.size else 0
+    shape, strides = arrays.view_of(target)
+    view, copy, is_tensor = (
+        strided_view if type(target) is np.ndarray else arrays.strided_view,
+        plans.copying(target),
+        isinstance(value, Tensor),
+    )
+    number = None if is_tensor else literals.filling(value, dtypes.OF_NUMPY[target.dtype])
+
+    def run(out, *source):
+        part = view(out, shape, strides, offset)
+        copy(part, *source) if is_tensor else arrays.fill(part, number)
+
+    given = (self, value) if is_tensor else (self,)
+    return plans.WRITES, plans.Assignment("[]=", run), given, (), self, plans.Write(run, given, recorded=recorded)
 
 
 def _put(view: Tensor, indices: list, value: Any) -> None:
@@ -334,7 +359,10 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
         _masked_fill.call_inplace(view, spread, filling(view, value if is_tensor else literals.filling(value, view.dtype)))
         return
     if not is_tensor:
-        value = wrap(arrays.number(literals.filling(value, view.dtype), view._array, view._array.dtype))
+        array = arrays.number(literals.filling(value, view.dtype), view._array, view._array.dtype)
+        value = wrap(array)
+        if modes.watching and type(array) is np.ndarray:
+            plans.note_made("number", array.copy().copy, value)
     check_dtypes(view, value, indices)
     if modes.state.grad and (view.requires_grad or value.requires_grad):
         _index_put.call_inplace(view, indices, value, False)
@@ -345,3 +373,7 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
     if seen is not view._array:
         arrays.write(view._array, seen)
     view._bump()
+    if modes.watching and seen is view._array:
+        plans.note(
+            plans.WRITES, _index_put, (view, indices, value, False), (), view, plans.Write(_index_put.write, (view, indices, value, False))
+        )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from flambeau import dtypes, errors, modes
+from flambeau.eager import plans
 from flambeau.eager.record import attach, move_retained, start
 from flambeau.eager.saved import edge_of
 from flambeau.kernels import arrays, layout
@@ -20,7 +21,7 @@ from flambeau.ops.complex import _conj, _neg_view, view_as_complex, view_as_real
 from flambeau.ops.views import _window
 from flambeau.tensor import Tensor, wrap
 from flambeau.tensor.layouts import strided
-from flambeau.tensor.node import Node, operation, shown
+from flambeau.tensor.node import Node, next_sequence, operation, shown
 
 
 def check_writable(op, self: Tensor, operands=()) -> None:
@@ -205,13 +206,17 @@ def deliver(op, results, operands, out):
     for o, r in zip(outs, sources, strict=True):
         if o.layout is r.layout is strided:
             shape, strides = arrays.view_of(r._array)
+            fits = o._array.shape == r._array.shape and type(o._array) is type(r._array)
             resize_out(op, o, shape, layout.contiguous_strides(shape) if "rows" in op.out_rule else strides)
             arrays.write(o._array, r._array)
         else:
             from flambeau.sparse.dispatch import take_over
 
+            fits = False
             take_over(o, r)
         o._bump()
+        if modes.watching and fits:
+            plans.note_delivered(o, r)
     return out if single or not hasattr(results, "_fields") else type(results)(*outs)
 
 
@@ -301,6 +306,26 @@ class CopySlices(Node):
 
     def release(self) -> None:
         self.inner.release()
+
+
+def rewriting(base: Tensor) -> Callable | None:
+    """rewrite(base, *operands) gives another tensor the history that this one has had since it was written to through a view; None if it takes more."""
+    node = base._node
+    if type(node) is not CopySlices or node.hooks is not None or not all(node.inner.recipe.plain):
+        return None
+    inner, position, window, layout, turns = node.inner, node.position, node.window, node.base_layout, node.base_signs
+    make, recipe, saved, shape, dtype = type(inner).make, inner.recipe, inner.saved, inner.shape, inner.numpy_dtype
+
+    def rewrite(base: Tensor, *operands: Tensor) -> None:
+        edges = [edge_of(v) for v in operands]
+        node = CopySlices()
+        node.inner = inner = make(recipe, (None, *edges), next_sequence(), shape, dtype)
+        inner.saved = list(saved)
+        node.position, node.window, node.base_layout, node.base_signs = position, window, layout, turns
+        start(node, [edge_of(base), *edges], [base._array])
+        attach(base, node)
+
+    return rewrite
 
 
 def replay_view(view: Tensor) -> None:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from numpy import ndarray
 
-from flambeau import changes, dtypes, modes
+from flambeau import changes, dtypes, float8, modes
 from flambeau.eager import record
 from flambeau.kernels import arrays
 from flambeau.kernels.native.native import lib, strided_view
@@ -33,7 +33,7 @@ from flambeau.tensor.node import rename
 
 state = modes.state
 # What an argument of a step's work is, or what a node saves: kernels/native/csrc/plan.c knows these numbers.
-VALUE, LIST, ARGUMENT, CAST, RESULT, CONSTANT_RESULT, FRESH = (1000 * i for i in range(1, 8))
+VALUE, LIST, ARGUMENT, CAST, RESULT, CONSTANT_RESULT, FRESH, ORIGINAL = (1000 * i for i in range(1, 9))
 MAKES, VIEWS, WRITES = range(3)
 NUMBER = NOTHING = -1  # in the place of an operand of a formula that is no tensor
 MOST = 48  # tensors of a call and of its steps together
@@ -48,9 +48,22 @@ class Note(NamedTuple):
     values: Sequence  # its arguments, in order; of a formula: its operands
     results: tuple[Tensor, ...]
     whole: Any  # what it returned
-    # Of a formula: (options, dtype it was computed in, dtype of the result); of views: their geometries; of a write: (work, whether its first operand
-    # may be another one, too, what the work takes).
+    # Of a formula: (options, dtype it was computed in, dtype of the result); of views: their geometries; of a write: a Write.
     more: Any = None
+
+
+class Write(NamedTuple):
+    """How an operation wrote over a tensor, the first of its arguments.
+
+    run       run(*given): the work
+    repeats   whether that tensor may be among the other operands, too
+    recorded  whether it has a new history since; or recorded(tensor, *operands), which gives another tensor the same
+    """
+
+    run: Callable
+    given: Sequence
+    repeats: bool = False
+    recorded: bool | Callable = False
 
 
 def note(*about: Any) -> None:
@@ -82,10 +95,10 @@ def _plan(notes: list, result: Any, args: tuple, kwargs: dict, wants: bool, by_k
     if None in notes:
         return False
     given = list({id(t): t for t in _held((*args, *kwargs.values()))}.values())
-    made = Plan(given, args[:by_kind], len(notes))
+    made = Plan(given, args[:by_kind], len(notes), wants)
     try:
         for about in notes:
-            made.add(about, wants, len(notes) == 1, result)
+            made.add(about, result)
         made.end(result)
     except Unplanned:
         return False
@@ -111,6 +124,47 @@ class Factory:
         self.name, self.short, self.forward = name, name, make
 
 
+class Assignment(Factory):
+    """Stands for the operation that copies a result to where the program wants it: out=, x[index] = value. No operand may lie in the same memory."""
+
+    differentiable = True
+
+    def __init__(self, name: str, write: Callable):
+        super().__init__(name, write)
+        self.write = write
+
+
+def copying(array: Any) -> Callable:
+    """copy(out, source) for `out` like this array."""
+    if type(array) is not ndarray or array.dtype.char in float8.CHARS:
+        return arrays.write
+    into = arrays.CASTS[dtypes.OF_NUMPY[array.dtype].name].launch_into
+
+    def copy(out: Any, source: Any) -> None:
+        if into(out, source) is NotImplemented:
+            arrays.write(out, source)
+
+    return copy
+
+
+def note_delivered(out: Tensor, result: Tensor) -> None:
+    """Tell whoever is watching that a result was copied to an out= of its shape."""
+    copy = copying(out._array)
+    note(WRITES, Assignment("out=", copy), (out, result), (), out, Write(copy, (out, result)))
+
+
+def mark() -> int:
+    """How much has been noted so far."""
+    return len(state.notes or ())
+
+
+def note_whole(since: int, *about: Any) -> None:
+    """The same as `note`, of what has been noted in parts since the mark."""
+    notes = state.notes
+    if notes is not None and None not in notes[since:]:
+        notes[since:] = [Note(*about)]
+
+
 def note_made(name: str, make: Callable, result: Tensor) -> None:
     """Tell whoever is watching how a tensor was made."""
     note(MAKES, Factory(name, make), (), (result,), result)
@@ -123,8 +177,8 @@ class Unplanned(Exception):
 class Plan:
     """What a call comes down to: `steps`, and which of all tensors are its results. Tensors have numbers: those of the call, then those of the steps."""
 
-    def __init__(self, given: Sequence[Tensor], args: tuple, notes: int):
-        self.given, self.notes = len(given), notes
+    def __init__(self, given: Sequence[Tensor], args: tuple, notes: int, wants: bool):
+        self.given, self.notes, self.wants = len(given), notes, wants
         self.numbers = {id(t): i for i, t in enumerate(given)}
         self.alive: list[Any] = list(given)  # so that no id is used twice; gone when the plan is made
         self.args = args
@@ -132,14 +186,14 @@ class Plan:
         self.container: Any = None
         self.codes: tuple[int, ...] = ()
 
-    def add(self, about: Note, wants: bool, only: bool, result: Any) -> None:
+    def add(self, about: Note, result: Any) -> None:
         """One more step."""
-        step = STEPS[about.kind](self, about)
-        if only and not wants and about.kind == MAKES and about.op.kind == "array":
+        step, only = STEPS[about.kind](self, about), self.notes == 1
+        if only and not self.wants and about.kind == MAKES and about.op.kind == "array":
             step.use_first_alone(about, result)
         if not only and about.kind == MAKES and about.op.kind == "array" and type(about.op) is not Factory:
             _check_shapes(about)
-        step.shown = _node_name(about) if wants else None
+        step.shown = _node_name(about) if self.wants else None
         self.steps.append(step)
         for t in about.results:
             self.number(t)
@@ -217,6 +271,8 @@ class Step:
     several = False
     names: tuple[str, ...] | None = None
     shown: str | None = None
+    written: tuple | Callable | None = None  # of a write that is recorded: the history, and for which operands that want a gradient
+    wanted = 0
 
     def __init__(self, plan: Plan, about: Note):
         self.op, self.n_results = about.op, len(about.results)
@@ -235,6 +291,7 @@ class Step:
         return (
             self.kind, self.run, tuple(self.codes), tuple(self.values), self.names, len(self.codes) - len(self.names or ()), self.tensors,
             self.n_results, self.several, self.floating, self.differentiable and bool(self.floating or self.kind == WRITES), self.record,
+            self.written, self.wanted,
         )  # fmt: skip
 
     def filled(self, tensors: Sequence[Tensor]) -> list:
@@ -264,7 +321,7 @@ class Step:
         keep, constants = [], []  # type: ignore[var-annotated]
         for (kind, at, _), entry in zip(node.recipe.keep, node.saved or (), strict=True):
             if kind == record.OPERAND:
-                keep.append(int(self.template[at]))
+                keep.append(self.operand(at))
                 continue
             if kind == record.OPERANDS:
                 keep.append(LIST + len(constants))
@@ -285,6 +342,10 @@ class Step:
                 keep.append(VALUE + len(constants))
                 constants.append(entry)
         return type(node).make, node.recipe, tuple(keep), tuple(constants), getattr(node, "counts", None), None
+
+    def operand(self, at: int) -> int:
+        """What a node keeps of an operand, in codes."""
+        return int(self.template[at])
 
     def use_first_alone(self, about: Note, result: Any) -> None:
         """Where nobody asks for more than the first result, or for a gradient, take the work that makes it alone, if the operation has one."""
@@ -413,19 +474,23 @@ class FormulaStep(Step):
         record.record_pointwise(self.op, results[0], tuple(values), tuple(self.options))
 
     def history(self, node: Any, values: list, tensors: tuple, results: tuple) -> tuple | None:
-        keep, constants = [], []  # type: ignore[var-annotated]
-        for at in node.recipe.keep:
-            if at == record.RESULT:
-                keep.append(RESULT + len(constants))
-                constants.append((0, 0))
-            elif type(self.template[at]) is _Number:
-                keep.append(int(self.template[at]))
-            elif self.numbers_at[at] is not None:
-                keep.append(ARGUMENT + self.numbers_at[at])
-            else:
-                keep.append(VALUE + len(constants))
-                constants.append(values[at])
-        return type(node).make, node.recipe, tuple(keep), tuple(constants), None, tuple(self.options) or None
+        return _history_of_formula(self, node, values, self.numbers_at, self.options)
+
+
+def _history_of_formula(step: Step, node: Any, values: Sequence, numbers_at: Sequence, options: Sequence) -> tuple:
+    keep, constants = [], []  # type: ignore[var-annotated]
+    for at in node.recipe.keep:
+        if at == record.RESULT:
+            keep.append(RESULT + len(constants))
+            constants.append((0, 0))
+        elif type(step.template[at]) is _Number:
+            keep.append(step.operand(at))
+        elif numbers_at[at] is not None:
+            keep.append(ARGUMENT + numbers_at[at])
+        else:
+            keep.append(VALUE + len(constants))
+            constants.append(values[at])
+    return type(node).make, node.recipe, tuple(keep), tuple(constants), None, tuple(options) or None
 
 
 def _is_condition(value: Any) -> bool:
@@ -472,16 +537,48 @@ class WriteStep(Step):
 
     def __init__(self, plan: Plan, about: Note):
         super().__init__(plan, about)
-        self.run, self.several, given = about.more
-        self.n_results = 0
+        how: Write = about.more
+        given, first, others = how.given, about.values[0], self.tensors[1:]
+        self.run, self.several, self.n_results = how.run, how.repeats, 0
         self.names = self.op.parameters[self.op.n_positional :] or None if len(given) == len(self.op.parameters) else None
-        # The tensor that is written to stands in front of the operands, and so there twice.
+        # Of formulas, the tensor that is written to stands in front of the operands, and so there twice.
         numbers_at = [_at(plan.args, v, i - 1) if i <= len(plan.args) else None for i, v in enumerate(given)]
         self.codes = [plan.code(v, self.values) if at is None else ARGUMENT + at for v, at in zip(given, numbers_at, strict=True)]
-        if self.codes[0] >= plan.given or (self.codes[0] in self.codes[1:] and not self.several):
+        written = self.codes[0]
+        if written >= plan.given or (written in others and not self.several):
             raise Unplanned
-        if self.run is not getattr(self.op, "write", None) and plan.notes > 1:
+        if plan.notes > 1 and self.run is not getattr(self.op, "write", None):
             raise Unplanned  # it may find that there is more to it when others have been written to
+        if callable(how.recorded):
+            self.written = how.recorded
+            self.wanted = sum([1 << i for i, edge in enumerate(first._node.edges) if edge is not None])
+        elif how.recorded:
+            if first._node is None or first._node.hooks is not None or first._base is not None or written in others:
+                raise Unplanned
+            self.record_so(first, about.values, numbers_at[1:])
+        elif plan.wants and any(n >= plan.given for n in others):
+            raise Unplanned  # it begins to want a gradient
+        if (
+            type(self.op) is Assignment and not how.recorded
+        ):  # refused if any operand of the call wants a gradient, or lies in the same memory
+            self.tensors = (written, *[n for n in range(plan.given) if n != written])
+
+    def record_so(self, first: Tensor, values: Sequence, numbers_at: list) -> None:
+        """The history that the tensor has now is the one it is to have after every such call."""
+        self.n_results = self.floating = 1
+        if self.op.kind == "pointwise":
+            n = len(self.op.operands)
+            self.tensors = tuple([int(v) if type(v) is _Number else NUMBER for v in self.template[:n]])
+            self.written = _history_of_formula(self, first._node, values, numbers_at, values[n:])
+        else:
+            self.written = self.history(first._node, list(values), (), (first,))
+        edges = first._node.edges
+        self.wanted = sum([1 << i for i, edge in enumerate(edges) if edge is not None])
+        if self.written is None or len(edges) != len(self.tensors):
+            raise Unplanned
+
+    def operand(self, at: int) -> int:
+        return ORIGINAL if at == 0 else super().operand(at)
 
 
 def _made(plan: Plan, about: Note) -> Step:
@@ -521,11 +618,19 @@ def furnish() -> None:
     of_tensor = ("_array", "_base", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage", "_view_mode")
     functions = (
         wrap, views._wrap_view, record.store, next_sequence, array_ops.as_array, record.share, Kept, memory_guard.as_ours, Tensor._shared_storage,
+        arrays.copy,
     )  # fmt: skip
     lasting = {dtypes.dtype, devices.device, formats.memory_format}
     changes.listeners.append(lib.forget_plans)
     changes.not_again.append(note)
     classes = (Tensor, Size, Storage, record.OpNode)
     lib.furnish(
-        classes, PLAIN, lasting, functions, errors._PACKAGE, vars(sys.modules[modes.__name__]), state, (*of_tensor, "version", "saved")
+        classes,
+        PLAIN,
+        lasting,
+        functions,
+        errors._PACKAGE,
+        vars(sys.modules[modes.__name__]),
+        state,
+        (*of_tensor, "version", "changed_at", "saved"),
     )

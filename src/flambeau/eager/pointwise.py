@@ -273,6 +273,9 @@ def _into_out(op, operands, ready, options, key, out_dtype, out: Tensor) -> Tens
     if not at_once or op.kernel.launch_into(to, *ready, *options) is NotImplemented:
         arrays.write(to, arrays.run(op.kernel, ready, options, key, out_dtype))
     out._bump()
+    if modes.watching:
+        as_given = all(r is v._array for r, v in zip(ready, operands, strict=True) if isinstance(v, Tensor))
+        note_write(op, out, operands, options, key, out_dtype, as_given, False)
     return out
 
 
@@ -329,17 +332,26 @@ def run_inplace(op, operands: tuple, options: tuple) -> Tensor:
     else:
         arrays.write(array, arrays.run(op.kernel, ready, options, key, out_dtype))
     self._bump()
-    if modes.watching:
-        plain = not recorded and (type(array) is np.ndarray or arrays.on_only_gpu(array)) and array.dtype == out_dtype
-        as_given = all(r is v._array for r, v in zip(ready, operands, strict=True) if isinstance(v, Tensor))
-        run = writer(op, array, key, out_dtype) if plain and as_given else None
-        plans.note(*((plans.WRITES, op, (*operands, *options), (), self, (run, True, (self, *operands, *options))) if run else ()))
     if recorded:
         inplace.rewrite(self, lambda result: record_written(op, result, operands, options, before))
         words = op.refuse_written and op.refuse_written(*options)
         if words:
             self.grad_fn.register_prehook(partial(_refuse, words))
+    if modes.watching:
+        as_given = all(r is v._array for r, v in zip(ready, operands, strict=True) if isinstance(v, Tensor))
+        note_write(op, self, operands, options, key, out_dtype, as_given, recorded)
     return self
+
+
+def note_write(op, out: Tensor, operands: tuple, options: tuple, key, out_dtype, as_given: bool, recorded: bool) -> None:
+    """Say to whoever watches what was written where; `as_given`: of operands that were not converted."""
+    array = out._array
+    plain = as_given and (type(array) is np.ndarray or arrays.on_only_gpu(array)) and array.dtype == out_dtype
+    if not plain:
+        return plans.note()
+    how = plans.Write(writer(op, array, key, out_dtype), (out, *operands, *options), True, recorded)
+    values = (*operands, *options) if operands[0] is out else (out, *operands, *options)
+    return plans.note(plans.WRITES, op, values, (), out, how)
 
 
 def _refuse(words: str, grads: tuple) -> NoReturn:

@@ -22,7 +22,7 @@ from flambeau.tensor.storage import Storage
 
 NUMBERS = arrays.NUMBERS
 state = modes.state
-store = maker(Storage, ("array",), version=0)
+store = maker(Storage, ("array",), version=0, changed_at=None)
 
 
 # -- nodes ---------------------------------------------------------------------------------------------------------

@@ -73,6 +73,11 @@ def cuda():
     return cuda
 
 
+def current_gpu() -> devices.device:
+    """The GPU that "cuda" means now."""
+    return devices.device("cuda", cuda().current_device())
+
+
 def plain(array: Array) -> Array:
     """The numbers themselves: of an array in a mirror a fresh one that holds what is seen there, else the array."""
     if type(array) is not Mirrored:

@@ -20,7 +20,6 @@ from flambeau.kernels.loops.schedules import SCHEDULES
 from flambeau.kernels.loops.source import HEADER
 from flambeau.kernels.loops.updates import Update
 from flambeau.kernels.templates import (
-    channels,
     counting_loops,
     elimination_loops,
     fold_loops,
@@ -28,7 +27,6 @@ from flambeau.kernels.templates import (
     householder_loops,
     index_loops,
     move_loops,
-    norm_loops,
     point_loops,
     pool_loops,
     print_attention,
@@ -48,8 +46,6 @@ ROOMS = {
     "joined.c": joined,
     "counting.c": counting_loops,
     "products.c": product_loops,
-    "channels.c": channels,
-    "norms.c": norm_loops,
     "random.c": random_loops,
     "index.c": index_loops,
     "move.c": move_loops,

@@ -16,6 +16,7 @@ from flambeau.kernels import arrays
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.random import sampling
 from flambeau.kernels.random.drawing import fill, source
+from flambeau.ops import specs
 from flambeau.ops.arithmetic import NO_BOOL_SUB
 from flambeau.ops.bounds import _clamp
 from flambeau.ops.conditional import _where
@@ -139,7 +140,7 @@ def threshold(input, threshold, value):
     return _threshold, input, threshold, value
 
 
-@on_arrays(public=False, method=False, differentiable=False)
+@on_arrays(public=False, method=False, differentiable=False, meta=specs.contiguous)
 def _slopes(input, lower, upper, generator):
     """1 for what is positive, a random slope from [lower, upper) for everything else."""
     out = arrays.empty_beside(input, input.shape, input.dtype)
@@ -154,9 +155,6 @@ def _slopes(input, lower, upper, generator):
     return out
 
 
-_slopes.meta(lambda input, lower, upper, generator: (input.shape, input.dtype))
-
-
 def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, generator=None):
     if lower > upper:
         raise RuntimeError(f"Lower bound should be less than or equal to the upper bound: found {lower} > {upper}")
@@ -167,21 +165,22 @@ def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, gen
     return input.mul_(slopes) if inplace else input * slopes
 
 
-@composite(method=False, grad_name="RreluWithNoiseBackward0")
+RRELU = "x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."
+random_relu = functools.partial(composite, method=False, grad_name="RreluWithNoiseBackward0", doc=RRELU)
+
+
+@random_relu()
 def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
-    """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
     return _rrelu(input, lower, upper, training, False, generator)
 
 
-@composite(method=False, aliases=("nn.functional.rrelu_",))
+@composite(method=False, aliases=("nn.functional.rrelu_",), doc=f"{RRELU} Written over the input.")
 def rrelu_(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
-    """The same, written over the input."""
     return _rrelu(input, lower, upper, training, True, generator)
 
 
-@composite(name="nn.functional.rrelu", method=False, grad_name="RreluWithNoiseBackward0")
+@random_relu(name="nn.functional.rrelu")
 def functional_rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
-    """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
     return _rrelu(input, lower, upper, training, inplace)
 
 

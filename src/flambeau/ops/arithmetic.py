@@ -10,6 +10,7 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.pointwise import INTEGERS
 from flambeau.kernels.reductions import folding
 from flambeau.ops import specs
+from flambeau.ops.asking import numbers_of
 from flambeau.ops.declare import OPS, choice, on_arrays, pointwise
 from flambeau.ops.nodes import binary
 from flambeau.ops.promotion import is_tensor, promoted
@@ -63,10 +64,8 @@ def checked_alpha(input, other, alpha):
         raise RuntimeError(f"For integral input tensors, argument alpha must not be a floating point number, found {alpha}")
     if isinstance(alpha, complex) and not common.is_complex:
         raise RuntimeError(f"For non-complex input tensors, argument alpha must not be a complex number, found {alpha}")
-    array = (input if is_tensor(input) else other)._array
-    if common in HALVES and isinstance(alpha, (int, float)) and type(array) is arrays.ndarray:
-        return arrays.number(alpha, array, common.numpy).item()
-    return alpha
+    rounds = common in HALVES and isinstance(alpha, (int, float)) and (input if is_tensor(input) else other).is_cpu
+    return float(common.numpy.type(alpha)) if rounds else alpha
 
 
 NO_BOOL_SUB = "Subtraction, the `-` operator, with a bool tensor is not supported. Try `~` or `logical_not()`, `^` or `logical_xor()`."
@@ -200,7 +199,7 @@ def _div_trunc(input, other):
     return e.trunc(input / other)
 
 
-@on_arrays(public=False, method=False, shown="div", grad_name="DivBackward2", promote=("input", "other"))
+@on_arrays(public=False, method=False, shown="div", grad_name="DivBackward2", promote=("input", "other"), meta=specs.pointwise)
 def _div_trunc_halves(input, other):
     """The same for two tensors of half precision. As in PyTorch the quotient is rounded to the dtype first, and 17.99 may be 18."""
     dtype = (input if hasattr(input, "dtype") else other).dtype
@@ -208,7 +207,6 @@ def _div_trunc_halves(input, other):
     return arrays.run(OPS["trunc"].kernel, (quotient,), (), dtype, dtype)
 
 
-_div_trunc_halves.meta(specs.pointwise)
 _div_trunc_halves.derivative(input=lambda grad: grad.new_zeros(grad.shape), other=lambda grad: grad.new_zeros(grad.shape))
 
 
@@ -262,7 +260,7 @@ def refuse_zero(input, other) -> bool:
         return False
     # Asked in the dtype that is divided in: 256 is a zero for uint8.
     if is_tensor(other):
-        zero = other.is_cpu and _has_zero(arrays.cast(arrays.plain(other._array), common.numpy))
+        zero = other.is_cpu and _has_zero(arrays.cast(numbers_of(other), common.numpy))
     else:
         zero = int(other) % 2 ** (8 * common.itemsize) == 0
     if zero and not (is_tensor(input) and (0 in input.shape or not input.is_cpu)):

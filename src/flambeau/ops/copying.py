@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flambeau import devices, dtypes
+from flambeau import devices, dtypes, float8
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.native import copies, native
 from flambeau.ops import specs
@@ -146,7 +146,7 @@ def _indexed(device, input):
     """'cuda' means the current GPU; a tensor that is on one already stays there."""
     device = devices.usable(devices.device(device))
     if device.type == "cuda" and device.index is None:
-        return input.device if input.device.type == "cuda" else devices.device("cuda", arrays.cuda().current_device())
+        return input.device if input.device.type == "cuda" else arrays.current_gpu()
     if device.type == "cpu" and device.index is not None:
         return devices.cpu
     return device
@@ -194,6 +194,12 @@ def _copy(input, other, non_blocking=False):
         return
     other = arrays.to_device(other, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, other))
+
+
+@_copy.work_in_place
+def _(input, other, non_blocking):
+    same = hasattr(other, "dtype") and other.dtype == input.dtype and other.shape == input.shape
+    return arrays.CASTS[dtypes.of_array(input).name].launch_into if same and input.dtype.char not in float8.CHARS else None
 
 
 def _number(src) -> np.ndarray:

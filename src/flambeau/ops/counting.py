@@ -22,7 +22,7 @@ from flambeau.ops.views import whole
 # -- distinct values ----------------------------------------------------------------------------------------------------------
 
 
-@on_arrays(grad_name="Unique2Backward0")
+@on_arrays(grad_name="Unique2Backward0", meta=specs.of_data)
 def _unique(input, dim, consecutive, places):
     """(values, inverse, counts) of the distinct slices along `dim`; of the distinct elements, if it is None. The inverse is empty without `places`."""
     xp = arrays.module_of(input)
@@ -49,11 +49,10 @@ def _unique(input, dim, consecutive, places):
     return xp.moveaxis(xp.ascontiguousarray(values), 0, dim), inverse, counts  # slice after slice, as PyTorch leaves them
 
 
-_unique.meta(specs.of_data)
 _unique.derivative(input=lambda grad: no_derivative("unique", "input"))  # equal elements have no one place to send a gradient to
 
 
-@on_arrays(grad_name="Unique2Backward0")
+@on_arrays(grad_name="Unique2Backward0", meta=specs.of_data)
 def _runs(input, consecutive):
     """The elements that differ from the one before them (once sorted, unless `consecutive`), as `_unique` finds them, when nothing else is asked for."""
     xp, flat = arrays.module_of(input), input.reshape(-1)
@@ -66,7 +65,6 @@ def _runs(input, consecutive):
     return flat.take(gather.true_places(begins))
 
 
-_runs.meta(specs.of_data)
 _runs.derivative(input=lambda grad: no_derivative("unique", "input"))
 
 
@@ -102,7 +100,7 @@ def _distinct(input, dim, return_inverse: bool, return_counts: bool, consecutive
     return tuple(asked) if len(asked) > 1 else values
 
 
-@on_arrays
+@on_arrays(meta=specs.of_data)
 def _bincount(input, weights, minlength):
     """How often each number occurs, or the sum of its weights."""
     xp = arrays.module_of(input)
@@ -122,9 +120,6 @@ def _bincount(input, weights, minlength):
         )
     out = weights.dtype if weights.dtype == np.float32 else np.dtype(np.float64)
     return xp.bincount(input, arrays.cast(weights, dtypes.float64.numpy), minlength).astype(out)
-
-
-_bincount.meta(specs.of_data)
 
 
 @composite

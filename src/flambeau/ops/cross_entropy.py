@@ -270,7 +270,7 @@ def cross_entropy(
         return _of_probabilities(input, target, weight, ignore_index, reduction, float(label_smoothing))
     check_target("cross_entropy", input, target, weight)
     if label_smoothing and weight is not None:
-        return _smoothed(input, target, weight, ignore_index, reduction, float(label_smoothing))
+        return by_operations(input, target, weight, ignore_index, reduction, float(label_smoothing))
     return _cross_entropy(input, target, weight, ignore_index, reduction, float(label_smoothing), Kept())
 
 
@@ -303,19 +303,19 @@ def _of_probabilities(input, target, weight, ignore_index, reduction, smoothing)
     return loss.sum() / (input.numel() / n if n else float("nan")) if reduction == "mean" else reduced(loss, reduction)
 
 
-def _smoothed(input, target, weight, ignore_index, reduction, smoothing):
-    """Both at once, smoothing and weights: every class's share of the target is weighed, the mean is that of the targets' weights."""
+def by_operations(input, target, weight, ignore_index, reduction, smoothing, kept=None):
+    """The same of class numbers, which have the share 1 - smoothing, and all classes smoothing / C each: every share is weighed, the mean is that
+    of the targets' weights."""
     dim = 1 if input.dim() > 1 else 0
-    logs = input.log_softmax(dim)
-    hit = _nll_loss(logs, target, weight, ignore_index, "sum" if reduction == "mean" else reduction, Kept())
-    even = -(logs * weight.reshape((-1, *(1,) * (input.dim() - 1 - dim)))).sum(dim)
+    logs, part = input.log_softmax(dim), "sum" if reduction == "mean" else reduction
+    hit = _nll_loss(logs, target, weight, ignore_index, part, Kept())
+    even = -(logs if weight is None else logs * weight.reshape((-1, *(1,) * (input.dim() - 1 - dim)))).sum(dim)
     labels = target.to(dtypes.int64).reshape(even.shape)
-    even = even.masked_fill(labels == ignore_index, 0)
-    loss = hit * (1 - smoothing) + reduced(even, "sum" if reduction == "mean" else reduction) * (smoothing / input.shape[dim])
+    counted = labels != ignore_index
+    loss = hit * (1 - smoothing) + reduced(even.masked_fill(~counted, 0), part) * (smoothing / input.shape[dim])
     if reduction != "mean":
         return loss
-    counted = labels != ignore_index
-    return loss / weight[labels.masked_fill(~counted, 0)].masked_fill(~counted, 0).sum()
+    return loss / (counted if weight is None else weight[labels.masked_fill(~counted, 0)].masked_fill(~counted, 0)).sum()
 
 
 # -- of logarithms of probabilities ------------------------------------------------------------------------------------------

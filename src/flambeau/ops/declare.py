@@ -205,6 +205,7 @@ class ArrayOp(Op):
               None for a single result. A derivative may ask for a result by this name.
     onto      how to copy an array, where the function writes into its first argument and returns nothing: the operation lets it write
               onto a copy, its in-place form onto the argument itself
+    meta      what the result looks like, where a rule of many operations says it (specs.py): see the method of this name
     """
 
     kind = "array"
@@ -215,7 +216,9 @@ class ArrayOp(Op):
     find_work: Callable | None = None  # see `work`
     find_work_in_place: Callable | None = None
 
-    def __init__(self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, **rest):
+    def __init__(
+        self, function, *, promote=(), returns=None, rule="promote", out="cast", differentiable=True, onto=None, meta=None, **rest
+    ):  # fmt: skip
         super().__init__(function, **rest)
         self.differentiable: bool = differentiable
         self.draws: bool = "generator" in self.parameters  # whether the result is random
@@ -228,11 +231,11 @@ class ArrayOp(Op):
         self.returns: tuple[str, ...] = self.result_type._fields if self.result_type else ()
         self.derivatives: dict[str, Callable] = {}
         self.joint_derivative: Callable | None = None
-        self.shape_rule: Callable | None = None
+        self.shape_rule: Callable | None = meta
         self.write: Callable | None = None
         if onto is not None:
             self.write, self.forward = function, _onto_copy(function, onto)
-            self.shape_rule = lambda input, *args, **kwargs: _look(onto(input))
+            self.shape_rule = lambda *args, **kwargs: _look(onto((*args, *kwargs.values())[0]))
 
     def derivative(self, **functions: Callable) -> None:
         """How the gradient reaches each tensor parameter.

@@ -12,9 +12,12 @@ from functools import lru_cache
 import numpy as np
 
 from flambeau import dtypes, errors
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import arrays
 from flambeau.kernels.language.pointwise import Pointwise
-from flambeau.kernels.random.drawing import fill, source
+from flambeau.kernels.random import drawing
+from flambeau.kernels.random.drawing import fill
+from flambeau.ops import specs
+from flambeau.ops.asking import array_of
 from flambeau.ops.declare import composite, on_arrays
 
 ALPHA = 1.7580993408473766  # -SELU_ALPHA * SELU_SCALE, the limit of SELU, is -ALPHA
@@ -42,11 +45,6 @@ def _scale(dtype: np.dtype, keep: float) -> float:
     return float(wide.type(1) / wide.type(keep))
 
 
-def _at_once(array) -> bool:
-    """Whether there is a kernel that draws, masks and scales: of a GPU, for arrays without gaps."""
-    return arrays.on_gpu(array) and layout.is_non_overlapping_and_dense(*arrays.view_of(array))
-
-
 _noise.draws = True
 _noise.meta(lambda input, shape, keep, scaled: (input.shape if shape is None else shape, input.dtype))
 
@@ -60,7 +58,7 @@ def _masked_formula(input, kept, scale):
 @on_arrays(public=False, method=False, returns="values kept", grad_name="NativeDropoutBackward0")
 def _drawn_and_dropped(input, keep, scale):
     """(input * scale where a number drawn for it is at most `keep`, else 0; which those are), in one kernel of a GPU."""
-    return arrays.cuda().dropout(source(None, arrays.device_of(input)), input, keep, scale)
+    return drawing.dropped(input, keep, scale)
 
 
 _drawn_and_dropped.draws = True
@@ -68,7 +66,7 @@ _drawn_and_dropped.derivative(input=lambda grads, kept, scale: _masked(grads[0],
 _drawn_and_dropped.meta(lambda input, keep, scale: [(input.shape, input.dtype), (input.shape, dtypes.bool.numpy)])
 
 
-@on_arrays(public=False, method=False, grad_name="MulBackward0")
+@on_arrays(public=False, method=False, grad_name="MulBackward0", meta=specs.contiguous)
 def _masked(input, kept, scale):
     """input * scale where it is kept, input * 0 elsewhere."""
     return arrays.run(MASKED, (input, kept), (scale,), input.dtype, input.dtype)
@@ -76,7 +74,6 @@ def _masked(input, kept, scale):
 
 MASKED = Pointwise("dropout_masked", _masked_formula, ("input", "kept"), ("scale",), ("T", "bool"), dtypes=())
 _masked.derivative(input=lambda grad, kept, scale: _masked(grad, kept, scale))
-_masked.meta(lambda input, kept, scale: (input.shape, input.dtype))
 
 
 def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False, alpha: bool = False):
@@ -96,8 +93,8 @@ def _dropped(input, p: float, train: bool, inplace: bool, feature: bool = False,
         if input.dim() < 2:
             raise RuntimeError(f"Feature dropout requires at least 2 dimensions, (N, C, *), found {input.dim()}")
         shape = (*input.shape[:2], *(1,) * (input.dim() - 2))
-    if not alpha and not feature and not inplace and _at_once(input._array):
-        return _drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p))[0]
+    if not alpha and not feature and not inplace and drawing.drops_at_once(array_of(input)):
+        return _drawn_and_dropped(input, 1 - p, _scale(input.dtype.numpy, 1 - p))[0]
     if not alpha:
         noise = _noise(input, shape, 1 - p, True)
         return input.mul_(noise) if inplace else input * noise
@@ -142,8 +139,8 @@ def native_dropout(input, p, train):
     p = float(p)
     if not input.numel() or train is False or p == 0:
         return input.clone() if input.numel() else input, input.new_ones(input.shape, dtype=dtypes.bool)
-    if p < 1 and _at_once(input._array):
-        return tuple(_drawn_and_dropped(input, 1 - p, _scale(input._array.dtype, 1 - p)))
+    if p < 1 and drawing.drops_at_once(array_of(input)):
+        return tuple(_drawn_and_dropped(input, 1 - p, _scale(input.dtype.numpy, 1 - p)))
     kept = _noise(input, None, 1 - p, False)
     return input * kept * (1 / (1 - p) if p < 1 else 0.0), kept.to(dtypes.bool)
 

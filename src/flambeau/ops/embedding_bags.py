@@ -10,6 +10,7 @@ import numpy as np
 from flambeau import dtypes, errors
 from flambeau.kernels.indexing import gather, index_errors
 from flambeau.kernels.templates import sparse
+from flambeau.ops.asking import is_batched
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.masking import check_tensor
 from flambeau.ops.rows import _embedding_backward, embedding, embedding_renorm_
@@ -215,7 +216,7 @@ def functional_embedding_bag(
         input = input.reshape(-1)
         per_sample_weights = None if per_sample_weights is None else per_sample_weights.reshape(-1)
     plain = not scale_grad_by_freq and not sparse and padding_idx is None and mode != "max"
-    if plain and weight.dtype in (dtypes.float32, dtypes.float64) and type(weight._array) is np.ndarray:
+    if plain and weight.dtype in (dtypes.float32, dtypes.float64) and weight.is_cpu and not is_batched(weight):
         _check_offsets(input, offsets, include_last_offset)
         begin = offsets[:-1] if include_last_offset else offsets
         total = _bag_sums(weight, input, begin, None if per_sample_weights is None else per_sample_weights.to(weight.dtype))

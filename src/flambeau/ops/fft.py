@@ -91,7 +91,7 @@ def _laid_out(found, dims, strides, last_stays=False):
     return out
 
 
-@on_arrays(public=False, method=False)
+@on_arrays(public=False, method=False, meta=specs.like)
 def _weigh_mirrored(input, dim, n, factor):
     """Half a spectrum of n samples, with the frequencies that stand for their mirror image too multiplied by a factor."""
     out = arrays.copy(input)
@@ -101,7 +101,6 @@ def _weigh_mirrored(input, dim, n, factor):
     return out
 
 
-_weigh_mirrored.meta(specs.like)
 _weigh_mirrored.derivative(input=lambda grad, dim, n, factor: _weigh_mirrored(grad, dim, n, factor))
 _c2c.derivative(input=lambda grad, dims, scale, forward: _c2c(grad, dims, scale, not forward))
 _r2c.derivative(

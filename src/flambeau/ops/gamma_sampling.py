@@ -22,7 +22,7 @@ WEIGHTS = (1 / 12, -8 / 12, 8 / 12, -1 / 12)  # of a first derivative by differe
 LEAST = 1e-30  # stands for zero in a continued fraction
 
 
-@on_arrays(name="_standard_gamma", public=True, method=False, grad_name="StandardGammaBackward0")
+@on_arrays(name="_standard_gamma", public=True, method=False, grad_name="StandardGammaBackward0", meta=specs.contiguous)
 def standard_gamma(input, generator=None):
     """A gamma number of scale 1 for each shape parameter. -> the same shape and dtype"""
     found = _drawn(input, generator)
@@ -37,11 +37,10 @@ def _tiny(array) -> float:
     return dtypes.finfo(dtypes.of_array(array)).tiny
 
 
-standard_gamma.meta(specs.contiguous)
 standard_gamma.derivative(input=lambda grad, input, result: grad * standard_gamma_grad(input, result))
 
 
-@on_arrays(name="_sample_dirichlet", public=True, method=False, grad_name="SampleDirichletBackward0")
+@on_arrays(name="_sample_dirichlet", public=True, method=False, grad_name="SampleDirichletBackward0", meta=specs.contiguous)
 def sample_dirichlet(input, generator=None):
     """Positive numbers that sum to one along the last dimension, from the concentrations in `input`."""
     drawn = _drawn(arrays.cast(input, dtypes.float64.numpy), generator)
@@ -49,9 +48,6 @@ def sample_dirichlet(input, generator=None):
     drawn = xp.maximum(drawn, _tiny(drawn))  # concentrations near 0 draw numbers below any float64: then all are alike, and none is 0 / 0
     limits = dtypes.finfo(dtypes.of_array(input))
     return arrays.cast(xp.clip(drawn / drawn.sum(-1, keepdims=True), limits.tiny, 1 - limits.eps / 2), input.dtype)
-
-
-sample_dirichlet.meta(specs.contiguous)
 
 
 @sample_dirichlet.joint

@@ -41,20 +41,18 @@ LARGE = 20.0  # from this a on, Temme's expansion is as precise as doubles for 1
 ORDERS, POWERS = 16, 32  # terms of that expansion: in 1 / a, and in eta, of which |eta| <= 1 counts
 
 
-@series(name="_igamma")
+@series(name="_igamma", meta=specs.pointwise)
 def gamma_p(input, other):
     """P(a, x), the integral of t^(a - 1) exp(-t) from 0 to x over the one to infinity."""
     return _incomplete_gamma(input, other, upper=False)
 
 
-@series(name="_igammac")
+@series(name="_igammac", meta=specs.pointwise)
 def gamma_q(input, other):
     """Q(a, x) = 1 - P(a, x)."""
     return _incomplete_gamma(input, other, upper=True)
 
 
-gamma_p.meta(specs.pointwise)
-gamma_q.meta(specs.pointwise)
 gamma_p.derivative(input=lambda grad: no_derivative("igamma", "input"), other=lambda grad, input, other: grad * _density(input, other))
 gamma_q.derivative(input=lambda grad: no_derivative("igammac", "input"), other=lambda grad, input, other: -grad * _density(input, other))
 
@@ -197,14 +195,13 @@ BERNOULLI = (
 )  # fmt: skip
 
 
-@series(name="special.zeta", public=True)
+@series(name="special.zeta", public=True, meta=specs.pointwise)
 def hurwitz_zeta(input, other):
     """Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, 2, ..."""
     xp, out, (s, q) = in_double(input, other)
     return rounded(out, _zeta(xp, s, q))
 
 
-hurwitz_zeta.meta(specs.pointwise)
 hurwitz_zeta.derivative(
     input=lambda grad: no_derivative("zeta", "input"),
     other=lambda grad, input, other: grad * -input * hurwitz_zeta(input + 1, other),
@@ -241,12 +238,11 @@ def _zeta_above(xp, s, q):
     return total + xp.where(power == 0, 0.0, rest)
 
 
-@series(name="_polygamma", promote=("input",))
+@series(name="_polygamma", promote=("input",), meta=specs.like)
 def polygamma_series(input, n):
     """The n-th derivative of digamma for n > 1: (-1)^(n + 1) n! zeta(n + 1, x)."""
     xp, out, (x,) = in_double(input)
     return rounded(out, (1.0 if n % 2 else -1.0) * math.gamma(n + 1) * _zeta(xp, xp.asarray(n + 1.0), x))
 
 
-polygamma_series.meta(specs.like)
 polygamma_series.derivative(input=lambda grad, input, n: grad * polygamma_series(input, n + 1))

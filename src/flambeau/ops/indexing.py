@@ -13,6 +13,7 @@ from flambeau import errors
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.indexing.index_plan import INTEGERS, KEEP, MASK, Plan, basic_view, group_position, result_shape, result_strides
+from flambeau.ops.asking import array_of
 from flambeau.ops.declare import ViewOp, choice, composite, on_arrays, view
 from flambeau.ops.masking import _masked_fill, filling
 from flambeau.ops.views import placed
@@ -185,7 +186,7 @@ def check_dtypes(input, values, indices: list) -> None:
     """RuntimeError unless the values have the dtype of what they are written into. That they do not fit there is told first."""
     if values.dtype is not input.dtype:
         if input.device.type != "meta":
-            _check_fit(values.shape, result_shape(_as_plan(input._array, [i if i is None else i._array for i in indices]), _count))
+            _check_fit(values.shape, result_shape(_as_plan(array_of(input), [*map(array_of, indices)]), _count))
         raise RuntimeError(f"Index put requires the source and destination dtypes match, found {values.dtype} for {input.dtype}")
 
 

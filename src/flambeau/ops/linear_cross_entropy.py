@@ -12,6 +12,7 @@ import numpy as np
 from flambeau import dtypes, errors
 from flambeau.kernels import arrays
 from flambeau.kernels.reductions.reduce import dense
+from flambeau.kernels.templates import cross_entropy as classes
 from flambeau.kernels.templates import gemm
 from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, losses, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays
@@ -111,9 +112,10 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
 
 def _losses(logits, labels, ignore_index):
     """The loss of every row."""
-    if arrays.on_gpu(logits):
-        return arrays.cuda_room.class_losses(logits, labels, None, ignore_index, 0.0, "sum")[1][:-1, 0]
-    return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0]
+    kept: dict = {}
+    if classes.at_once(logits, labels, None, ignore_index, 0.0, "sum", kept) is None:
+        kept["room"] = losses(logits, labels, ignore_index, 0.0, False)[1]
+    return kept["room"][:-1, 0]
 
 
 @_linear_cross_entropy.meta

@@ -11,6 +11,7 @@ from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.language import expr as e
 from flambeau.ops import specs
+from flambeau.ops.asking import is_batched
 from flambeau.ops.declare import choice, composite, on_arrays, pointwise
 from flambeau.ops.scattering import check_tensor
 from flambeau.ops.views import placed
@@ -43,7 +44,7 @@ def masked_fill(input, mask, value):
 def filling(input, value):
     """A number or 0-d tensor as what is written into `input`: in its dtype; RuntimeError if it does not fit."""
     if hasattr(value, "_array"):
-        if value.requires_grad or value.is_meta or hasattr(value._array, "as_tensor"):  # the last inside vmap
+        if value.requires_grad or value.is_meta or is_batched(value):
             return value.to(device=input.device, dtype=input.dtype)
         value = value.item()
     number = literals.stored(value, input.dtype)
@@ -56,13 +57,12 @@ def _check_mask(name: str, mask) -> None:
         raise RuntimeError(f"{name} only supports boolean masks, found {mask.dtype}. Try mask.bool()")
 
 
-@on_arrays
+@on_arrays(meta=specs.of_data)
 def _masked_select(input, mask):
     """The elements of `input` where a mask of the same shape is true, in order. 1-d."""
     return gather.read(input.reshape(1), [mask.reshape(1)]) if not input.ndim else gather.read(input, [mask])
 
 
-_masked_select.meta(specs.of_data)
 _masked_select.derivative(input=lambda grad, input_shape, mask: _masked_scatter.call_inplace(grad.new_zeros(input_shape), mask, grad))
 
 

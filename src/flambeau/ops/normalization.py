@@ -20,11 +20,12 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
-from flambeau.kernels.loops.language import Loop, declare, extent, total
-from flambeau.kernels.templates import channels
+from flambeau.kernels.loops import channels
+from flambeau.kernels.loops.language import Loop, declare, extent, line_total, pick, total, total_of_lines, unrounded
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.asking import is_recorded
+from flambeau.ops.batch_norm import by_library
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays, pointwise
 from flambeau.ops.padding import constant_pad_nd
@@ -75,11 +76,13 @@ def _rms_back(grad, x, weight, rstd):
 
 WIDE = ("float32", "float64")  # half precision is normalised in float32, by casts, where a gradient is wanted
 LAYER = declare(Loop("layer_norm", _layer, "ri i i", "ri r r", 1, WIDE))
+LAYER_PLAIN = declare(Loop("layer_norm_plain", _normal, "ri", "ri r r", 1, WIDE))
 LAYER_ALONE = declare(Loop("layer_norm_alone", lambda *given: _layer(*given)[0], "ri i i", options=1))
 LAYER_BARE = declare(Loop("layer_norm_bare", lambda x, eps: _normal(x, eps)[0], "ri", options=1))
 LAYER_BACK = declare(Loop("layer_norm_backward", _layer_back, "ri ri i r r", dtypes=WIDE))
 LAYER_ALL = declare(Loop("layer_norm_gradients", lambda g, x, *rest: (_layer_back(g, x, *rest), g * ((x - rest[1]) * rest[2]), g),
                          "ri ri i r r", "ri i i", dtypes=WIDE))  # fmt: skip
+PLAIN_BACK = declare(Loop("layer_norm_plain_backward", lambda g, x, mean, rstd: _layer_back(g, x, 1, mean, rstd), "ri ri r r", dtypes=WIDE))
 WEIGHTED = declare(Loop("weighted", lambda grad, x, mean, rstd: grad * ((x - mean) * rstd), "ri ri r r", dtypes=WIDE))
 RMS = declare(Loop("rms_norm", _rms, "ri i", "ri r", 1, WIDE))
 RMS_BACK = declare(Loop("rms_norm_backward", _rms_back, "ri ri i r", dtypes=WIDE))
@@ -129,6 +132,23 @@ def _layer_norm_backward(g, input, weight, mean, rstd):
     """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight and y = (x - mean) * rstd."""
 
 
+@looped(LAYER_PLAIN, returns="out mean rstd", grad_name="NativeLayerNormBackward0")
+def _layer_norm_plain(input, eps):
+    """((x - mean) * rstd, mean, rstd). (*, N) -> (*, N), (*, 1), (*, 1)."""
+
+
+@_layer_norm_plain.joint
+def _(grads, input, mean, rstd):
+    grad, of_mean, of_rstd = grads
+    back = None if grad is None else _layer_norm_plain_backward(grad, input, mean, rstd)
+    return {"input": _plus(back, *_through_statistics(of_mean, of_rstd, input, mean, rstd))}
+
+
+@looped(PLAIN_BACK, grad_name="NativeLayerNormBackwardBackward0")
+def _layer_norm_plain_backward(g, input, mean, rstd):
+    """rstd * (g - mean(g) - y * mean(g * y)) with y = (x - mean) * rstd."""
+
+
 @looped(WEIGHTED)
 def _weighted(g, input, mean, rstd):
     """g * (x - mean) * rstd: what each element adds to the gradient of the weight."""
@@ -170,6 +190,7 @@ def _rms_norm_gradients(g, input, weight, rstd):
 
 # Differentiated again, all these are what follows from their formulas.
 _layer_norm_backward.joint(lambda grad, g, input, weight, mean, rstd: _again(LAYER_BACK, [grad], g, input, weight, mean, rstd))
+_layer_norm_plain_backward.joint(lambda grad, g, input, mean, rstd: _again(PLAIN_BACK, [grad], g, input, None, mean, rstd))
 _weighted.joint(lambda grad, g, input, mean, rstd: _again(WEIGHTED, [grad], g, input, None, mean, rstd))
 _layer_norm_gradients.joint(lambda grads, g, input, weight, mean, rstd: _again(LAYER_ALL, grads, g, input, weight, mean, rstd))
 _rms_norm_backward.joint(lambda grad, g, input, weight, rstd: _again(RMS_BACK, [grad], g, input, weight, None, rstd))
@@ -215,8 +236,11 @@ def _normalized_alone(input, normalized_shape, weight, bias, eps):
         and len(parameters) != 1
         and all(p.shape == last and p.dtype is input.dtype for p in parameters)
     )
-    if simple and input.dtype.is_floating_point and not is_recorded(input, *parameters):
-        return _layer_norm_bare(input, eps) if weight is None else _layer_norm_alone(input, weight, bias, eps)
+    if simple and input.dtype.is_floating_point:
+        if not is_recorded(input, *parameters):
+            return _layer_norm_bare(input, eps) if weight is None else _layer_norm_alone(input, weight, bias, eps)
+        if weight is None and input.dtype.itemsize > 2:
+            return _layer_norm_plain(input, eps)[0]
     return _layer_normalized(input, normalized_shape, weight, bias, eps)[0]
 
 
@@ -316,7 +340,7 @@ def _checked_dtype(parameter, like):
 @composite(method=False, grad_name="NativeGroupNormBackward0")
 def native_group_norm(input, weight, bias, N, C, HxW, group, eps):
     """(output, mean, rstd) of `group_norm` for an input of N samples, C channels and HxW places; mean and rstd are (N, group)."""
-    if weight is not None and bias is not None and _is_plain(input, weight, bias) and group > 0 and C % group == 0 and input.shape[1] == C:
+    if _is_plain(input, weight, bias) and group > 0 and C % group == 0 and input.shape[1] == C:
         return _by_channel(input, weight, bias, float(eps), group, None)[:3]
     _check_group_norm(input, C, group, weight, bias)
     stored = _stored_dtype(input, weight, bias)
@@ -335,9 +359,8 @@ def _scaled_nothing(input, weight, bias):
 
 
 def _scale_and_shift(x, weight, bias):
-    """The learned numbers of each channel, or ones and zeros."""
-    w = x.new_ones(x.shape[1]) if weight is None else _checked_dtype(weight, x)
-    return w, x.new_zeros(x.shape[1]) if bias is None else _checked_dtype(bias, x)
+    """The learned numbers of each channel, as they are computed with."""
+    return [None if p is None else _checked_dtype(p, x) for p in (weight, bias)]
 
 
 def _check_group_norm(input, channels: int, groups: int, weight, bias) -> None:
@@ -384,6 +407,57 @@ def _check_several(size) -> None:
         raise ValueError(f"Expected more than 1 value per channel when training, found {list(size)}. Try a larger batch, or eval()")
 
 
+# -- over channels: the loops --------------------------------------------------------------------------------------------------
+
+
+def _moments(x):
+    """(mean, variance) of a row in one walk. Numbers are taken from the row's first one, so that a large mean costs no digits."""
+    first = pick(0, e.const(0, "i64"))
+    start = e.where(e.eq(first - first, 0), first, 0)  # one that is not finite would make NaN of infinity
+    off = x - start
+    mean = unrounded(total(off)) / extent
+    var = unrounded(total(off * off)) / extent - mean * mean
+    return e.as_T(start + mean), e.as_T(e.where(var < 0, 0, var))  # NaN stays
+
+
+def _scaled(x, mean, scale, shift):
+    return (x - mean) * scale + shift
+
+
+def _by_row(x, weight, bias, eps):
+    mean, var = _moments(x)
+    rstd = e.rsqrt(var + eps)
+    return _scaled(x, mean, rstd * weight, bias), mean, rstd, var
+
+
+def _recentred(grad, x, mean, scale, slope, shift):
+    return grad * scale - (x - mean) * slope - shift
+
+
+def _by_row_back(of_weights, of_row):
+    """rstd * (h - mean(h) - y * mean(h * y)) with h = grad * weight, y = (x - mean) * rstd, and what grad * y and grad add up to for each weight."""
+
+    def formula(grad, x, weight, mean, rstd):
+        of_weight, of_bias = of_weights(grad * (x - mean)) * rstd, of_weights(grad)
+        along, all_h = (of_row(of * weight) / extent for of in (of_weight, of_bias))
+        return _recentred(grad, x, mean, rstd * weight, rstd * rstd * along, rstd * all_h), of_weight, of_bias
+
+    return formula
+
+
+by_channel = functools.partial(Loop, dtypes=WIDE, lines=True)
+NORM = declare(by_channel("norm", _by_row, "ri rj rj", "ri r r r", 1))
+NORM_BACK = declare(by_channel("norm_backward", _by_row_back(total, lambda sums: sums), "ri ri r r r", "ri r r"))
+GROUP_BACK = declare(by_channel("norm_backward_grouped", _by_row_back(line_total, total_of_lines), "ri ri rj r r", "ri rj rj"))
+BY_RUNNING = declare(by_channel("by_running", lambda x, mean, var, weight, bias, eps: _scaled(x, mean, e.rsqrt(var + eps) * weight, bias),
+                                "ri r r r r", options=1))  # fmt: skip
+# Step by step, for channels that are few and large: what is found of each sample's part of them is added up, and goes into results.
+MOMENTS = declare(by_channel("moments", _moments, "ri", "r r"))
+SCALED = declare(by_channel("scaled", _scaled, "ri r r r"))
+PRODUCTS = declare(by_channel("products", lambda grad, x, mean: (total(grad * (x - mean)), total(grad)), "ri ri r", "r r"))
+RECENTRED = declare(by_channel("recentred", _recentred, "ri ri r r r r"))
+
+
 # -- batch norm and group norm -----------------------------------------------------------------------------------------------
 
 
@@ -397,20 +471,38 @@ def _by_channel(input, weight, bias, eps, groups, rounding, running=None):
     """
     weight = _constant(input, 1) if weight is None else weight
     bias = _constant(input, 0) if bias is None else bias
-    found = channels.norm(input, weight, bias, eps, groups, running) if rounding is None else None
-    if found is not None:
-        return found
-    mean, var = channels.moments(input, groups)
-    if rounding is not None:
-        n, mean = input.size // mean.size, _rounded(mean, rounding)
-        var = _rounded(_rounded(var * n, rounding) / n, rounding)
+    if rounding is None and not channels.are_few(input, groups):
+        return channels.run(NORM, (input, weight, bias), (eps,), groups, running=running)
+    count = input.shape[1]
+    if rounding is None:
+        mean, var = (a.astype("float64") for a in channels.run(MOMENTS, (input,), (), count))
+        var = var.mean(0) + ((mean - mean.mean(0)) ** 2).mean(0)
+        mean = mean.mean(0)
+    else:
+        n, (_, mean, _, var) = input.size // count, channels.run(NORM, (input, weight, bias), (eps,))
+        mean, var = _rounded(mean, rounding), _rounded(_rounded(var * n, rounding) / n, rounding)
     with np.errstate(all="ignore"):
         rstd = (var + eps) ** -0.5
     if rounding is not None:
         rstd = _rounded(rstd, rounding)
-    row_mean, row_rstd = (channels.spread(a, input, groups) for a in (mean, rstd))
-    out = channels.normalized(input, row_mean, row_rstd * weight, bias.reshape(1, -1))
-    return out, *(a.astype(input.dtype) for a in (mean, rstd, var))
+    mean, rstd, var, scale = (a.astype(input.dtype) for a in (mean, rstd, var, rstd * weight))
+    return channels.run(SCALED, (input, mean, scale, bias), (), count if input.flags.c_contiguous else 0), mean, rstd, var
+
+
+@_by_channel.work
+def _(input, weight, bias, eps, groups, rounding, running):
+    if rounding is not None or running is not None or channels.are_few(input, groups):
+        return None
+    return _given_numbers(NORM, (input,), weight, bias, eps, groups)
+
+
+def _given_numbers(loop, operands, weight, bias, eps, groups):
+    """A loop made ready, with ones for a weight and zeros for a bias that are not there."""
+    w, b = (_constant(operands[0], missing) if p is None else p for p, missing in ((weight, 1), (bias, 0)))
+    found = channels.ready(loop, (*operands, w, b), (eps,), groups)
+    if found is None or (weight is None) != (bias is None):
+        return None
+    return found if weight is not None else lambda *operands: found(*operands, w, b)
 
 
 def _constant(input, value: int):
@@ -459,19 +551,22 @@ def _grouped(input, groups: int):
 @inner(returns="input weight bias", grad_name="NativeBatchNormBackwardBackward0")
 def _by_channel_backward(g, input, weight, mean, rstd, groups):
     """How a gradient reaches the three: rstd * (h - mean(h) - y * mean(h * y)), sum(g * y), sum(g); h = g * weight, y = (x - mean) * rstd."""
-    found = channels.norm_backward(g, input, weight, mean, rstd, groups)
-    if found is not None:
-        of_input, along, total = found
-        return of_input, *(a if a.ndim == 1 else a.sum(0).astype(input.dtype) for a in (along, total))
-    row_mean, row_rstd = (channels.spread(a.astype("float64"), input, groups) for a in (mean, rstd))
-    total, along = channels.products(g, input, row_mean, groups)
-    along *= row_rstd
-    means = (channels.spread(channels.pooled(a * weight, groups), input, groups) * (mean.size / input.size) for a in (total, along))
-    shift, slope = (row_rstd * m for m in means)
-    of_input = channels.recentred(g, input, row_mean, row_rstd * weight, row_rstd * slope, shift)
-    return of_input, *(a.sum(0).astype(input.dtype) for a in (along, total))
+    if not channels.are_few(input, groups):
+        of_input, *sums = channels.run(GROUP_BACK if groups else NORM_BACK, (g, input, weight, mean, rstd), (), groups)
+        return of_input, *(a if a.ndim == 1 else a.sum(0, dtype="float64").astype(input.dtype) for a in sums)
+    count, n = input.shape[1], input.size // input.shape[1]
+    along, total = (a.sum(0, dtype="float64") for a in channels.run(PRODUCTS, (g, input, mean), (), count))
+    along *= rstd
+    numbers = rstd * weight, rstd * rstd * weight * along / n, rstd * weight * total / n
+    of_input = channels.run(RECENTRED, (g, input, mean, *(a.astype(input.dtype) for a in numbers)), (), count)
+    return of_input, *(a.astype(input.dtype) for a in (along, total))
 
 
+_by_channel_backward.work(
+    lambda g, input, weight, mean, rstd, groups: (
+        None if groups or channels.are_few(input, groups) else channels.ready(NORM_BACK, (g, input, weight, mean, rstd))
+    )
+)
 _by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.like(input), *[((input.shape[1],), input.dtype)] * 2])
 
 
@@ -512,18 +607,31 @@ def _(grads, g, input, weight, mean, rstd, groups, results):
     return found
 
 
-@inner(grad_name="NativeBatchNormBackward0")
+@inner(grad_name="NativeBatchNormBackward0", meta=specs.like)
 def _by_running(input, mean, var, weight, bias, eps):
     """(x - mean) / sqrt(var + eps) * weight + bias with statistics that are no function of x. (N, C, *), (C,) four times -> (N, C, *)."""
-    return channels.by_running(input, mean, var, weight, bias, eps)
+    weight, bias = (_constant(input, missing) if p is None else p for p, missing in ((weight, 1), (bias, 0)))
+    return channels.run(BY_RUNNING, (input, mean, var, weight, bias), (eps,), _by_sample(input))
 
 
-_by_running.meta(specs.like)
+def _by_sample(input) -> int:
+    """As many groups as there are channels, if each channel of each sample can be a row: there are more of those."""
+    return input.shape[1] if input.ndim > 2 and input.flags.c_contiguous else 0
+
+
+_by_running.work(
+    lambda input, mean, var, weight, bias, eps: _given_numbers(BY_RUNNING, (input, mean, var), weight, bias, eps, _by_sample(input))
+)
 _by_running.derivative(
-    input=lambda grad, var, weight, eps: grad * ((var + eps).rsqrt() * weight).reshape(_channel_shape(grad)),
+    input=lambda grad, var, weight, eps: grad * _scale_of(var, weight, eps).reshape(_channel_shape(grad)),
     weight=lambda grad, input, mean, var, eps: _over_channels(grad * (input - mean.reshape(_channel_shape(grad)))) * (var + eps).rsqrt(),
     bias=lambda grad: _over_channels(grad),
 )
+
+
+def _scale_of(var, weight, eps):
+    found = (var + eps).rsqrt()
+    return found if weight is None else found * weight
 
 
 def _over_channels(x):
@@ -544,10 +652,13 @@ def native_batch_norm(input, weight, bias, running_mean, running_var, training, 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, mixed=False):
     """(output, mean, rstd) as they are computed, or (output,) where there are no statistics of this batch."""
-    if _is_plain(input, weight, bias, running_mean, running_var):
+    known = training or not (running_mean is None or running_var is None)
+    if known and _is_plain(input, weight, bias, running_mean, running_var):
         x, w, b, rounding = input, weight, bias, None
     elif not input.numel():  # of any number of dimensions
         return (_scaled_nothing(input, weight, bias),)
+    elif training and (found := by_library(input, weight, bias, running_mean, running_var, momentum, eps)) is not None:
+        return found
     else:
         _check_batch_norm(input, weight, bias, running_mean, running_var, training)
         if not mixed:
@@ -582,12 +693,12 @@ def _check_mixture(input, *numbers) -> None:
 
 
 def _is_plain(input, *numbers) -> bool:
-    """Row-major and not empty, and all numbers of channels there, all of one dtype, float32 or float64: nothing to ask or to adapt."""
+    """Row-major and not empty, with a number for each channel, all of one dtype, float32 or float64: nothing to ask or to adapt."""
     x = input._array
     if not channels.is_plain(x):
         return False
     shape, dtype = x.shape[1:2], x.dtype
-    return all([n is not None and n._array.shape == shape and n._array.dtype == dtype for n in numbers])
+    return all([n is None or (n._array.shape == shape and n._array.dtype == dtype) for n in numbers])
 
 
 def _to_move(x, running_mean, running_var, momentum: float) -> dict | None:
@@ -658,7 +769,7 @@ def instance_norm(input, weight, bias, running_mean, running_var, use_input_stat
     """
     if not use_input_stats and (running_mean is None or running_var is None):
         raise RuntimeError("instance_norm: without use_input_stats it uses running_mean and running_var, which are None")
-    if running_mean is None and running_var is None and _is_plain(input, *[p for p in (weight, bias) if p is not None]):
+    if running_mean is None and running_var is None and _is_plain(input, weight, bias):
         return _by_channel(input, weight, bias, float(eps), input.shape[1], None)[0]  # each channel a group of its own
     samples, channels, *places = input.shape
     stored = dtypes.float32 if input.dtype.itemsize == 2 else input.dtype  # running averages may have any dtype here

@@ -21,21 +21,11 @@ from flambeau.ops.views import _unsafe_view, squeeze_product
 @on_arrays(out="same", autocast="half")
 def mm(input, mat2):
     """The product of two matrices. (M, K), (K, N) -> (M, N)."""
-    found = _quickly(input, mat2)
+    found = gemm.product_at_once(input, mat2)
     if found is not NotImplemented:
         return found
     _check_matrices("mm", input, mat2)
     return gemm.product(input, mat2)
-
-
-def _quickly(input, mat2):
-    found = gemm.quick(input, mat2) if input.ndim == 2 else NotImplemented
-    return _product_there(input, mat2) if found is NotImplemented else found
-
-
-def _product_there(a, b):
-    """The product of two matrices on a GPU, where there is nothing to check or to adapt; else NotImplemented."""
-    return arrays.cuda_room.usual_product(a, b) if a.ndim == 2 and arrays.on_only_gpu(a) else NotImplemented
 
 
 def _left_gradient(grad, mat2, turned):

@@ -71,7 +71,7 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     if params.most and native.lib is not None and gates.numel() and h0.shape[1] <= LARGEST:
         out, states = _recurrence(gates, h0, c0, params.packed_states, sizes, reverse, cell, params.most)
     else:
-        out, states, _ = _by_steps(cell, gates, None, None, h0, c0, sizes, reverse, product=lambda h, _, __: params.of_states(h))
+        out, states = _by_steps(cell, gates, None, None, h0, c0, sizes, reverse, product=lambda h, _, __: params.of_states(h))
     return out, _last(out, sizes, reverse), None if c0 is None else _last(states, sizes, reverse)
 
 
@@ -82,4 +82,4 @@ def network(cell: str, packed: bool, arguments: tuple) -> tuple:
 
 def step(cell: str, gates, sums, hx, cx=None) -> tuple:
     """(h', c') after one step, from the products of inputs and states."""
-    return CELLS[cell].forward(gates, sums, hx, cx)[:2]
+    return CELLS[cell](gates, sums, hx, cx)

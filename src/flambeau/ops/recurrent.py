@@ -13,86 +13,40 @@ different lengths, the longest first. The reverse direction begins each sequence
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flambeau import dtypes
 from flambeau.kernels.templates import recurrent
 from flambeau.ops import asking
-from flambeau.ops.asking import is_recorded
+from flambeau.ops.asking import array_of, is_recorded, pulled_back
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout
 from flambeau.ops.joining import cat, stack
 from flambeau.ops.linear import linear
 
 # -- cells: one step -------------------------------------------------------------------------------------------------------
-# forward(x's part, h's part, h, c) -> (h', c', what backward needs);  backward(that, of h', of c') -> gradients of all four. c is the lstm's.
+# (x's part, h's part, h, c) -> (h', c'); c is the lstm's.
 
 
-class LSTM:
-    gates = 4
-
-    @staticmethod
-    def forward(gx, gh, h, c):
-        i, f, g, o = (gx + gh).chunk(4, 1)
-        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-        new = f * c + i * g
-        return o * new.tanh(), new, (i, f, g, o, c, new)
-
-    @staticmethod
-    def backward(kept, dh, dc):
-        i, f, g, o, c, new = kept
-        t = new.tanh()
-        dc = dc + dh * o * (1 - t * t)
-        of_gates = [dc * g * i * (1 - i), dc * c * f * (1 - f), dc * i * (1 - g * g), dh * t * o * (1 - o)]
-        da = cat(of_gates, 1)
-        return da, da, None, dc * f
+def _lstm(gx, gh, h, c):
+    i, f, g, o = (gx + gh).chunk(4, 1)
+    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return o.sigmoid() * new.tanh(), new
 
 
-class GRU:
-    gates = 3
-
-    @staticmethod
-    def forward(gx, gh, h, c):
-        (xr, xz, xn), (hr, hz, hn) = gx.chunk(3, 1), gh.chunk(3, 1)
-        r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
-        n = (xn + r * hn).tanh()
-        return n + z * (h - n), None, (r, z, n, hn, h)
-
-    @staticmethod
-    def backward(kept, dh, dc):
-        r, z, n, hn, h = kept
-        dn = dh * (1 - z) * (1 - n * n)
-        dr, dz = dn * hn * r * (1 - r), dh * (h - n) * z * (1 - z)
-        return cat([dr, dz, dn], 1), cat([dr, dz, dn * r], 1), dh * z, None
+def _gru(gx, gh, h, c):
+    (xr, xz, xn), (hr, hz, hn) = gx.chunk(3, 1), gh.chunk(3, 1)
+    r, z = (xr + hr).sigmoid(), (xz + hz).sigmoid()
+    n = (xn + r * hn).tanh()
+    return n + z * (h - n), None
 
 
-class Tanh:
-    gates = 1
-
-    @staticmethod
-    def forward(gx, gh, h, c):
-        new = (gx + gh).tanh()
-        return new, None, new
-
-    @staticmethod
-    def backward(kept, dh, dc):
-        da = dh * (1 - kept * kept)
-        return da, da, None, None
-
-
-class ReLU:
-    gates = 1
-
-    @staticmethod
-    def forward(gx, gh, h, c):
-        new = (gx + gh).relu()
-        return new, None, new
-
-    @staticmethod
-    def backward(kept, dh, dc):
-        da = dh * (kept > 0)
-        return da, da, None, None
-
-
-CELLS = {"lstm": LSTM, "gru": GRU, "rnn_tanh": Tanh, "rnn_relu": ReLU}
+CELLS: dict[str, Callable] = {
+    "lstm": _lstm,
+    "gru": _gru,
+    "rnn_tanh": lambda gx, gh, h, c: ((gx + gh).tanh(), None),
+    "rnn_relu": lambda gx, gh, h, c: ((gx + gh).relu(), None),
+}
 
 
 # -- one layer in one direction, step by step ------------------------------------------------------------------------------
@@ -117,53 +71,17 @@ def _entering(state, start, kept: int, n: int):
 
 
 def _by_steps(cell: str, gates, weight, bias, h0, c0, sizes, reverse: bool, project=None, product=linear):
-    """(outputs, cell states or None, (h before the step, what its backward needs) of each step), made of operations."""
-    h, c, step = h0, c0, CELLS[cell].forward
-    outs, cells, kept_of = [None] * len(sizes), [None] * len(sizes), {}
+    """(outputs, cell states or None), made of operations."""
+    h, c, step = h0, c0, CELLS[cell]
+    outs, cells = [None] * len(sizes), [None] * len(sizes)
     for t, first, n, kept in steps_of(sizes, reverse):
         h = _entering(h, h0, kept, n)
         c = c if c is None else _entering(c, c0, kept, n)
-        before = h
-        h, c, needed = step(gates[first : first + n], product(h, weight, bias), h, c)
-        kept_of[t] = before, needed
+        h, c = step(gates[first : first + n], product(h, weight, bias), h, c)
         if project is not None:
             h = linear(h, project)
         outs[t], cells[t] = h, c
-    return cat(outs), None if c0 is None else cat(cells), kept_of
-
-
-def _backward_by_steps(cell: str, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse: bool):
-    """The gradients of gates, weight, bias, h0 and c0, made of operations."""
-    _, _, kept_of = _by_steps(cell, gates, weight, bias, h0, c0, sizes, reverse)
-    of_gates: list = [None] * len(sizes)
-    of_h_gates: list = []
-    befores: list = []
-    of_h0: list = []
-    of_c0: list = []
-    dh = dc = h0.new_zeros((0, h0.shape[1]))
-    for t, first, n, kept in reversed(list(steps_of(sizes, reverse))):
-        here = slice(first, first + n)
-        dh, dc = (_filled(d, n) if g is None else g[here] + _filled(d, n) for g, d in ((grad, dh), (grad_cell, dc)))
-        before, needed = kept_of[t]
-        of_gates[t], of_hidden, direct, dc = CELLS[cell].backward(needed, dh, dc)
-        dh = of_hidden.matmul(weight)
-        dh = dh if direct is None else dh + direct
-        dc = dh.new_zeros(tuple(dh.shape)) if dc is None else dc
-        of_h_gates.append(of_hidden)
-        befores.append(before)
-        of_h0.insert(0, dh[kept:])
-        of_c0.insert(0, dc[kept:])
-        dh, dc = dh[:kept], dc[:kept]
-    hidden = cat(of_h_gates)
-    return {
-        "gates": cat(of_gates), "weight": hidden.t().matmul(cat(befores)), "bias": None if bias is None else hidden.sum(0),
-        "h0": cat(of_h0), "c0": None if c0 is None else cat(of_c0),
-    }  # fmt: skip
-
-
-def _filled(part, n: int):
-    """With rows of zeros up to n."""
-    return part if part.shape[0] == n else cat([part, part.new_zeros((n - part.shape[0], part.shape[1]))])
+    return cat(outs), None if c0 is None else cat(cells)
 
 
 # -- one layer in one direction, at once -----------------------------------------------------------------------------------
@@ -182,10 +100,10 @@ def _(gates, weight, bias, h0, c0, sizes, reverse, cell, keeps):
 
 @_recurrence.joint
 def _(grads, gates, weight, bias, h0, c0, sizes, reverse, cell, results, again):
-    grad, grad_cell, _ = grads
     if again:
-        return _backward_by_steps(cell, grad, grad_cell, gates, weight, bias, h0, c0, sizes, reverse)
-    found = _recurrence_backward(grad, grad_cell, weight, h0, c0, *results, sizes, reverse, cell)
+        operands = {"gates": gates, "weight": weight, "bias": bias, "h0": h0, "c0": c0}
+        return pulled_back(lambda **given: _by_steps(cell, sizes=sizes, reverse=reverse, **given), operands, grads[:2])
+    found = _recurrence_backward(*grads[:2], weight, h0, c0, *results, sizes, reverse, cell)
     return dict(zip(("gates", "weight", "bias", "h0", "c0"), found, strict=True))  # no one asks for those of what is not there
 
 
@@ -213,11 +131,11 @@ def _direction(cell: str, x, sizes, h0, c0, weights, biased: bool, reverse: bool
     half = gates.dtype.itemsize == 2
     if half:
         gates, w_hh, b_hh, h0, c0, project = (t if t is None else t.to(dtypes.float32) for t in (gates, w_hh, b_hh, h0, c0, project))
-    if project is None and recurrent.compiled(cell, gates._array, w_hh.shape[1]):
+    if project is None and recurrent.compiled(cell, array_of(gates), w_hh.shape[1]):
         keeps = _is_recorded(gates, w_ih, (w_hh, b_hh, h0, c0))
         out, states, _ = _recurrence(gates, w_hh, b_hh, h0, c0, sizes, reverse, cell, keeps)
     else:
-        out, states, _ = _by_steps(cell, gates, w_hh, b_hh, h0, c0, sizes, reverse, project)
+        out, states = _by_steps(cell, gates, w_hh, b_hh, h0, c0, sizes, reverse, project)
     last_h, last_c = _last(out, sizes, reverse), None if c0 is None else _last(states, sizes, reverse)
     if half:
         out, last_h, last_c = (t if t is None else t.to(x.dtype) for t in (out, last_h, last_c))
@@ -306,7 +224,7 @@ def _unrecorded(cell: str, input, hx, params, biased, layers, bidirectional, bat
     states, params, ways = list(hx) if isinstance(hx, (tuple, list)) else [hx], list(params), 2 if bidirectional else 1
     if len(states) != 1 + (cell == "lstm") or is_recorded(input, *states, *params):
         return None
-    bare = input._array, [s._array for s in states], [p._array for p in params]
+    bare = array_of(input), [*map(array_of, states)], [*map(array_of, params)]
     samples = input.shape[0 if batch_first else 1] if input.dim() == 3 else -1
     if not recurrent.fits(cell, *bare, biased, layers, ways) or any(s.shape[1] != samples for s in states):
         return None
@@ -370,14 +288,13 @@ def _cell(cell: str, input, hx, cx, w_ih, w_hh, b_ih, b_hh):
     if (
         gates.dim() == 2
         and (b_hh is None or cell == "gru")
-        and recurrent.compiled(cell, gates._array, hidden)
+        and recurrent.compiled(cell, array_of(gates), hidden)
         and _are_alike(gates, hx, cx, w_hh, b_hh)
     ):
         keeps = _is_recorded(gates, w_ih, (w_hh, b_hh, *states))
         h, c, _ = _recurrence(gates, w_hh, b_hh, *states, given[:1], False, cell, keeps)
         return h, None if cx is None else c
-    h, c, _ = CELLS[cell].forward(gates, linear(hx, w_hh, b_hh), *states)
-    return h, c
+    return CELLS[cell](gates, linear(hx, w_hh, b_hh), *states)
 
 
 def _are_alike(gates, *others) -> bool:

@@ -86,13 +86,12 @@ def _nextafter(input, other):
 _nextafter.derivative(input=lambda grad, input, other: e.where(e.ne(input, other), grad, 0), other=lambda: 0)
 
 
-@on_arrays(public=False, method=False, shown="nextafter", promote=("input", "other"), grad_name="NextafterBackward0")
+@on_arrays(public=False, method=False, shown="nextafter", promote=("input", "other"), grad_name="NextafterBackward0", meta=specs.pointwise)
 def _nextafter_halves(input, other):
     """NumPy's own: the neighbour in half precision itself, which no computation in a wider one finds."""
     return arrays.module_of(input).nextafter(input, other)
 
 
-_nextafter_halves.meta(specs.pointwise)
 _nextafter_halves.derivative(
     input=lambda grad, input, other: _where(input != other, grad, 0), other=lambda grad: grad.new_zeros(grad.shape)
 )

@@ -12,7 +12,7 @@ from flambeau import dtypes, literals
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather, index_errors
 from flambeau.kernels.native import native
-from flambeau.ops.asking import of_all_samples
+from flambeau.ops.asking import numbers_of, of_all_samples
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.masking import check_tensor, filling
 from flambeau.ops.scattering import INTEGERS, REDUCTIONS, _scatter_reduce, check_index, scattered
@@ -239,7 +239,7 @@ def index_reduce(input, dim, index, source, reduce, *, include_self=True):
     if input.dtype.name == "bool":
         raise NotImplementedError('"index_reduce" not implemented for bool tensors')
     if not index.is_meta:
-        gather.check(arrays.plain(of_all_samples(index)._array), input.shape[dim] if input.dim() else 1, dim, index_errors.ROW)
+        gather.check(numbers_of(index), input.shape[dim] if input.dim() else 1, dim, index_errors.ROW)
     shape = tuple(source.shape)
     everywhere = index.reshape(tuple(-1 if d == dim else 1 for d in range(len(shape)))).expand(shape)
     return _index_reduce, input, dim, everywhere, source, reduce, bool(include_self)

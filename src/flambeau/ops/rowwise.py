@@ -22,6 +22,7 @@ from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.simplify import ZERO, add
 from flambeau.kernels.loops import derive, run
 from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop, declare, extent
+from flambeau.ops import specs
 from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import checked_dtype
 from flambeau.ops.views import whole
@@ -76,7 +77,7 @@ def _backward(name: str, back: Loop, grad_name: str) -> ArrayOp:
         method=False,
         grad_name=grad_name,
     )(forward)
-    op.meta(lambda g, y, dim: (g.shape, g.dtype))
+    op.meta(specs.contiguous)
     op.derivative(
         g=lambda grad, g, y, dim: gradients(back, [grad], [g, y], dim, (0,))[0],
         y=lambda grad, g, y, dim: gradients(back, [grad], [g, y], dim, (1,))[1],

@@ -37,7 +37,7 @@ def distribution(signature):
     @op.work_in_place
     def _(input, *given):
         *numbers, generator = given
-        return sampling.filler(name, input, *map(float, numbers)) if generator is None else None
+        return sampling.filler(name, input, **dict(zip(names, map(float, numbers), strict=True))) if generator is None else None
 
     op.meta(specs.like)
     op.derivative(input=_zeros)
@@ -74,7 +74,7 @@ def geometric(input, p, *, generator=None):
     """The number of trials up to the first success, each of probability p."""
 
 
-@on_arrays(name="Tensor.random", public=False, method=False, inplace=True)
+@on_arrays(name="Tensor.random", public=False, method=False, inplace=True, meta=specs.like)
 def _random(input, from_=None, to=..., *, generator=None):
     """Whole numbers: random_() of all the dtype holds, random_(to) below `to`, random_(from, to) from `from` on, up to the largest if `to` is None."""
 
@@ -88,11 +88,10 @@ def _(input, from_=None, to=..., *, generator=None):
         fill("randint", input, generator, low=int(low), high=None if high is None else int(high))
 
 
-_random.meta(specs.like)
 _random.derivative(input=_zeros)
 
 
-@on_arrays(name="Tensor.bernoulli", public=False, method=False, inplace=True, grad_name="BernoulliBackward2")
+@on_arrays(name="Tensor.bernoulli", public=False, method=False, inplace=True, grad_name="BernoulliBackward2", meta=specs.like)
 def _bernoulli(input, p=0.5, *, generator=None):
     """1 with probability p (a number, or a tensor that broadcasts), else 0."""
 
@@ -104,11 +103,15 @@ def _(input, p=0.5, *, generator=None):
     fill("bernoulli", input, generator, p=p if hasattr(p, "shape") else float(p))
 
 
-_bernoulli.meta(specs.like)
+@_bernoulli.work_in_place
+def _(input, p, generator):
+    return sampling.filler("bernoulli", input, p=float(p)) if generator is None and not hasattr(p, "shape") else None
+
+
 _bernoulli.derivative(input=_zeros, p=lambda grad, p_shape: grad.new_zeros(p_shape))
 
 
-@on_arrays(out="any")
+@on_arrays(out="any", meta=specs.contiguous)
 def bernoulli(input, p=None, *, generator=None):
     """1 with the probability given by each element of `input` (or by p, if given), else 0. -> the same shape and dtype"""
     out = arrays.empty_beside(input, input.shape, input.dtype)
@@ -116,7 +119,6 @@ def bernoulli(input, p=None, *, generator=None):
     return out
 
 
-bernoulli.meta(specs.contiguous)
 bernoulli.derivative(input=_zeros)
 
 
@@ -131,27 +133,25 @@ def multinomial(input, num_samples, replacement=False, *, generator=None):
 multinomial.meta(lambda input, num_samples, replacement=False, *, generator=None: ((*input.shape[:-1], num_samples), "int64"))
 
 
-@on_arrays(name="poisson", method=False)
+@on_arrays(name="poisson", method=False, meta=specs.contiguous)
 def poisson(input, generator=None):
     """A Poisson number for each rate in `input`. -> the same shape and dtype"""
     return room(input, rejection).poisson(source(generator, arrays.device_of(input)), input)
 
 
-poisson.meta(specs.contiguous)
 poisson.derivative(input=_zeros)
 
 
-@on_arrays(method=False)
+@on_arrays(method=False, meta=specs.broadcast)
 def binomial(count, prob, generator=None):
     """How many of `count` trials succeed, each with probability `prob`. Tensors that broadcast, of one floating dtype"""
     return room(count, rejection).binomial(source(generator, arrays.device_of(count)), count, prob)
 
 
-binomial.meta(specs.broadcast)
 binomial.derivative(count=lambda grad, count_shape: grad.new_zeros(count_shape), prob=lambda grad, prob_shape: grad.new_zeros(prob_shape))
 
 
-@on_arrays(name="_normal_around", public=False, method=False, grad_name="NormalBackward3")
+@on_arrays(name="_normal_around", public=False, method=False, grad_name="NormalBackward3", meta=specs.broadcast)
 def normal_around(mean, std, generator=None):
     """Normal numbers around `mean` with standard deviation `std`, of which one or both are tensors that broadcast."""
     tensors = [v for v in (mean, std) if hasattr(v, "shape")]
@@ -160,5 +160,4 @@ def normal_around(mean, std, generator=None):
     return draw("normal", generator, shape, tensors[0].dtype, device, mean=mean, std=std)
 
 
-normal_around.meta(specs.broadcast)
 normal_around.derivative(mean=lambda grad, mean_shape: grad.new_zeros(mean_shape), std=lambda grad, std_shape: grad.new_zeros(std_shape))

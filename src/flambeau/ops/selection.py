@@ -18,7 +18,7 @@ INT64 = dtypes.int64.numpy
 # -- where something is not zero ---------------------------------------------------------------------------------------------
 
 
-@on_arrays
+@on_arrays(meta=specs.of_data)
 def _nonzero(input):
     """The indices of all elements that are not zero, a row each. (*) of n dimensions -> (count, n)."""
     if not input.ndim:
@@ -27,9 +27,6 @@ def _nonzero(input):
     columns = gather.true_indices(input)  # PyTorch too writes one dimension after the other
     count = columns.shape[1]
     return arrays.strided_view(columns, (count, input.ndim), (1, count))
-
-
-_nonzero.meta(specs.of_data)
 
 
 @composite(out="same")

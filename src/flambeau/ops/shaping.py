@@ -333,7 +333,7 @@ _roll.derivative(input=lambda grad, shifts, dims: _roll(grad, tuple(-s for s in 
 _roll.meta(lambda input, shifts, dims: specs.in_kind(input, input.shape) if dims else specs.contiguous(input))
 
 
-@on_arrays
+@on_arrays(meta=specs.like)
 def _flip(input, dims):
     """A copy with dimensions reversed."""
     window = input[tuple(slice(None, None, -1) if d in dims else slice(None) for d in range(input.ndim))]
@@ -359,7 +359,6 @@ def _(input, dims):
 
 
 _flip.derivative(input=lambda grad, dims: _flip(grad, dims))
-_flip.meta(specs.like)
 
 
 @composite

@@ -22,6 +22,7 @@ from flambeau.ops.matrix import (
     check_square,
     check_system,
     from_lapack,
+    older,
     refuse,
     vector_as_matrix,
 )
@@ -58,12 +59,7 @@ def _inverse_gradient(grad, result):
 
 
 inv.derivative(A=_inverse_gradient)
-
-
-@composite(out=True, autocast="cpu float32")
-def inverse(input):
-    """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
-    return inv(input)
+older("inverse", inv, out=True, autocast="cpu float32")
 
 
 @from_lapack("linalg.inv_ex", "N N, int32", square=True, returns="inverse info", autocast="cpu float32")
@@ -151,18 +147,19 @@ _vectors_of_solution.meta(lambda X: specs.by_columns(X.shape[:-1], X.dtype) if X
 @composite(name="linalg.solve_ex", method=False, out=True, returns="result info")
 def solve_ex(A, B, *, left=True, check_errors=False):
     """(result, info) of linalg.solve: no error for a singular matrix, unless `check_errors`."""
-    info = _lu_info(A)
-    if check_errors:
-        refuse("torch.linalg.solve_ex", info._array, lambda i: NO_SOLUTION)
+    info = _lu_info(A, check_errors)
     if anywhere(info):
         A = A.masked_fill((info != 0).unsqueeze(-1).unsqueeze(-1), float("nan"))
     return solve(A, B, left=left), info
 
 
 @from_lapack("linalg_lu_info", "int32", square=True, public=False)
-def _lu_info(A):
+def _lu_info(A, check_errors):
     """LAPACK's report on the LU factorisation: the position of the first zero pivot."""
-    return matrices.lu_factor(A)[2]
+    info = matrices.lu_factor(A)[2]
+    if check_errors:
+        refuse("torch.linalg.solve_ex", info, lambda i: NO_SOLUTION)
+    return info
 
 
 # -- triangular systems ----------------------------------------------------------------------------------------------------

@@ -48,13 +48,10 @@ def _spread(grad, other, to, source, rows: int):
     return rows_product(grad[order], other.conj(), start_of_rows(at, rows), source[order])
 
 
-@on_arrays(public=False, method=False, name="_row_of_places", differentiable=False)
+@on_arrays(public=False, method=False, name="_row_of_places", differentiable=False, meta=specs.of_data)
 def row_of_places(crow):
     """The row of every place. (M + 1) -> (nnz)."""
     return arrays.cast(sparse.expanded(crow), crow.dtype)
-
-
-row_of_places.meta(specs.of_data)
 
 
 @on_arrays(public=False, method=False, name="_start_of_rows", differentiable=False)
@@ -67,7 +64,7 @@ def start_of_rows(row, rows):
 start_of_rows.meta(lambda row, rows: ((rows + 1,), row.dtype))
 
 
-@on_arrays(public=False, method=False, name="_grouped", differentiable=False)
+@on_arrays(public=False, method=False, name="_grouped", differentiable=False, meta=specs.of_data)
 def grouped(keys):
     """(the keys in order, each once; which of these each place has; the places in order). (n) -> (m), (n), (n)."""
     xp = arrays.module_of(keys)
@@ -76,6 +73,3 @@ def grouped(keys):
     new = xp.ones(found.shape, bool)
     new[1:] = found[1:] != found[:-1]
     return found[new], xp.cumsum(new) - 1, places
-
-
-grouped.meta(specs.of_data)

@@ -23,24 +23,27 @@ def special(name: str, **options):
 # -- x log y -----------------------------------------------------------------------------------------------------------
 
 
+def _times_log(log, input, other):
+    """input times a logarithm of other, 0 where input is 0."""
+    return e.where(e.isnan(other), math.nan, e.where(e.eq(input, 0), 0, input * log(other)))
+
+
 @pointwise(rule="float", inplace=True, complex=False, number_first=True, aliases=("special.xlogy",))
 def xlogy(input, other):
     """input * log(other), 0 where input is 0 (unless other is NaN)."""
-    return e.where(e.isnan(other), math.nan, e.where(e.eq(input, 0), 0, input * e.log(other)))
+    return _times_log(e.log, input, other)
+
+
+@special("xlog1py", number_first=True)
+def xlog1py(input, other):
+    """input * log(1 + other), 0 where input is 0 (unless other is NaN)."""
+    return _times_log(e.log1p, input, other)
 
 
 xlogy.derivative(
     input=lambda grad, input, other: e.where(e.eq(input, 0) & (other <= 0), 0, grad * e.log(other)),
     other=lambda grad, input, other: grad * (input / other),
 )
-
-
-@special("xlog1py", number_first=True)
-def xlog1py(input, other):
-    """input * log(1 + other), 0 where input is 0 (unless other is NaN)."""
-    return e.where(e.isnan(other), math.nan, e.where(e.eq(input, 0), 0, input * e.log1p(other)))
-
-
 xlog1py.derivative(
     input=lambda grad, input, other: e.where(e.eq(input, 0) & (other <= -1), 0, grad * e.log1p(other)),
     other=lambda grad, input, other: grad * (input / (other + 1)),

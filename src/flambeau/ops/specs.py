@@ -16,14 +16,16 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 
 
-def contiguous(input, **_):
+def contiguous(*given, **named):
     """Shape and dtype of the first operand, row-major."""
-    return input.shape, input.dtype
+    first = (*given, *named.values())[0]
+    return first.shape, first.dtype
 
 
-def like(input, **_):
+def like(*given, **named):
     """As the first operand: shape, dtype and order of dimensions, without gaps. What PyTorch calls preserve_format."""
-    return input.shape, input.dtype, layout.preserve_format_strides(*arrays.view_of(input))
+    first = (*given, *named.values())[0]
+    return first.shape, first.dtype, layout.preserve_format_strides(*arrays.view_of(first))
 
 
 def pointwise(**operands):

@@ -95,7 +95,7 @@ def _rows(tensor, shape: list[int], m: int, n: int):
     return tensor.reshape(shape).expand([*shape[:-2], m, n]).reshape([*shape[:-2], m * n])
 
 
-@on_arrays(public=False, method=False, promote=("input", "other"), grad_name="LinalgCrossBackward0")
+@on_arrays(public=False, method=False, promote=("input", "other"), grad_name="LinalgCrossBackward0", meta=specs.broadcast)
 def _cross(input, other, dim):
     """The cross product along `dim`, which has size 3 in both."""
     xp = arrays.module_of(input)
@@ -108,7 +108,6 @@ def _cross(input, other, dim):
     return out
 
 
-_cross.meta(specs.broadcast)
 _cross.derivative(
     input=lambda grad, other, dim: _cross(conj(other), grad, dim), other=lambda grad, input, dim: _cross(grad, conj(input), dim)
 )

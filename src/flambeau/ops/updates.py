@@ -65,28 +65,17 @@ def where(condition, a, b):
     return b.masked_fill(condition, a) if isinstance(a, (int, float)) else condition.where(a, b)
 
 
-def sqrt(x):
-    return e.sqrt(x) if isinstance(x, e.Expr) else x.sqrt()
+def _word(of_elements: Callable, of_tensors: Callable) -> Callable:
+    """A function that is one thing for elements, another for tensors."""
+    return lambda x, *rest: (of_elements if isinstance(x, e.Expr) else of_tensors)(x, *rest)
 
 
-def sign(x):
-    return e.sgn(x) if isinstance(x, e.Expr) else x.sign()
-
-
-def maximum(a, b):
-    return e.maximum(a, b) if isinstance(a, e.Expr) else a.maximum(b)
-
-
-def clamp(x, low, high):
-    return e.minimum(e.maximum(x, low), high) if isinstance(x, e.Expr) else x.clamp(low, high)
-
-
-def not_finite(x):
-    return e.isinf(x) | e.isnan(x) if isinstance(x, e.Expr) else ~x.isfinite()
-
-
-def without_history(x):
-    return x if isinstance(x, e.Expr) else x.detach()
+sqrt = _word(e.sqrt, lambda x: x.sqrt())
+sign = _word(e.sgn, lambda x: x.sign())
+maximum = _word(e.maximum, lambda a, b: a.maximum(b))
+clamp = _word(lambda x, low, high: e.minimum(e.maximum(x, low), high), lambda x, low, high: x.clamp(low, high))
+not_finite = _word(lambda x: e.isinf(x) | e.isnan(x), lambda x: ~x.isfinite())
+without_history = _word(lambda x: x, lambda x: x.detach())
 
 
 def lerp(start, end, weight):
@@ -98,6 +87,13 @@ def descent(param, grad, weight_decay, maximize):
     """The direction to descend along: uphill if maximizing, and with the gradient of weight_decay / 2 * param^2."""
     grad = choose(maximize, -grad, grad)
     return choose(weight_decay, grad + weight_decay * param, grad)
+
+
+def moments(param, grad, exp_avg, exp_avg_sq, lr, beta1, beta2, weight_decay, decoupled_weight_decay, maximize) -> tuple:
+    """(the parameter with its decay, if that is apart from the gradient's; the direction; the averages of it and of its square) of Adam's family."""
+    grad = descent(param, grad, choose(decoupled_weight_decay, 0.0, weight_decay), maximize)
+    param = param * choose(decoupled_weight_decay, 1 - lr * weight_decay, 1.0)
+    return param, grad, lerp(exp_avg, grad, 1 - beta1), beta2 * exp_avg_sq + (1 - beta2) * grad * grad
 
 
 # -- the rules -----------------------------------------------------------------------------------------------------------
@@ -118,10 +114,8 @@ def adam(
     param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq=None, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, step
 ) -> Any:
     """Adam, AdamW (decoupled_weight_decay) and AMSGrad (with the largest second moment so far)."""
-    grad = descent(param, grad, choose(decoupled_weight_decay, 0.0, weight_decay), maximize)
-    param = param * choose(decoupled_weight_decay, 1 - lr * weight_decay, 1.0)
-    mean = lerp(exp_avg, grad, 1 - beta1)
-    square = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
+    decay = weight_decay, decoupled_weight_decay, maximize
+    param, grad, mean, square = moments(param, grad, exp_avg, exp_avg_sq, lr, beta1, beta2, *decay)
     largest = square if max_exp_avg_sq is None else maximum(max_exp_avg_sq, square)
     spread = sqrt(largest) * (1 - beta2**step) ** -0.5 + eps
     param = param - lr / (1 - beta1**step) * (mean / spread)
@@ -149,28 +143,11 @@ def adamax(param, grad, exp_avg, exp_inf, *, lr, beta1, beta2, eps, weight_decay
 
 @Rule
 def nadam(
-    param,
-    grad,
-    exp_avg,
-    exp_avg_sq,
-    *,
-    lr,
-    beta1,
-    beta2,
-    eps,
-    weight_decay,
-    decoupled_weight_decay,
-    maximize,
-    step,
-    mu,
-    mu_next,
-    mu_product,
-) -> Any:
+    param, grad, exp_avg, exp_avg_sq, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, step, mu, mu_next, mu_product
+) -> Any:  # fmt: skip
     """Adam with Nesterov's momentum, which mu warms up; mu_product is that of all mu so far."""
-    grad = descent(param, grad, choose(decoupled_weight_decay, 0.0, weight_decay), maximize)
-    param = param * choose(decoupled_weight_decay, 1 - lr * weight_decay, 1.0)
-    mean = lerp(exp_avg, grad, 1 - beta1)
-    square = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
+    decay = weight_decay, decoupled_weight_decay, maximize
+    param, grad, mean, square = moments(param, grad, exp_avg, exp_avg_sq, lr, beta1, beta2, *decay)
     spread = sqrt(square / (1 - beta2**step)) + eps
     ahead = lr * mu_next / (1 - mu_product * mu_next) * mean
     return param - (lr * (1 - mu) / (1 - mu_product) * grad + ahead) / spread, mean, square
@@ -179,10 +156,8 @@ def nadam(
 @Rule
 def radam(param, grad, exp_avg, exp_avg_sq, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, step) -> Any:
     """Adam whose first steps, while the second moment says too little, are those of momentum alone."""
-    grad = descent(param, grad, choose(decoupled_weight_decay, 0.0, weight_decay), maximize)
-    param = param * choose(decoupled_weight_decay, 1 - lr * weight_decay, 1.0)
-    mean = lerp(exp_avg, grad, 1 - beta1)
-    square = beta2 * exp_avg_sq + (1 - beta2) * grad * grad
+    decay = weight_decay, decoupled_weight_decay, maximize
+    param, grad, mean, square = moments(param, grad, exp_avg, exp_avg_sq, lr, beta1, beta2, *decay)
     longest = 2 / (1 - beta2) - 1
     length = longest - 2 * step * beta2**step / (1 - beta2**step)  # of the average, in steps
     scale = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length) * (1 - beta2**step)

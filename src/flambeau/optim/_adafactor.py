@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from flambeau.dtypes import finfo
 from flambeau.eager.updates import advance
-from flambeau.modes import no_grad
 from flambeau.ops.formats import preserve_format
-from flambeau.optim.optimizer import Optimizer, _get_scalar_dtype, _to_scalar, evaluated, one_element
+from flambeau.optim.optimizer import OneByOne, _get_scalar_dtype, _to_scalar, one_element
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import tensor, zeros, zeros_like
 
 __all__ = ["Adafactor"]
 
 
-class Adafactor(Optimizer):
+class Adafactor(OneByOne):
     """Steps relative to the size of a parameter, with the memory of one row and one column for a matrix.
 
     The squared gradients' averages over rows and columns estimate the second moment, V = r c / mean(r), of matrices (and of the last two
@@ -42,18 +41,6 @@ class Adafactor(Optimizer):
                 if own and not isinstance(own["step"], Tensor):
                     own["step"] = tensor(float(own["step"]), dtype=_get_scalar_dtype())
 
-    @no_grad()
-    def step(self, closure=None):
-        """Move all parameters once."""
-        loss = evaluated(closure)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    if p.grad.is_sparse:
-                        raise RuntimeError("Adafactor does not support sparse gradients")
-                    self._move(p, p.grad, group)
-        return loss
-
     def _start(self, grad: Tensor) -> dict[str, Tensor]:
         step = zeros((), dtype=_get_scalar_dtype())
         if grad.dim() < 2:
@@ -62,8 +49,6 @@ class Adafactor(Optimizer):
         return {"step": step, "row_var": grad.new_zeros((*batch, rows, 1)), "col_var": grad.new_zeros((*batch, 1, columns))}
 
     def _move(self, p: Tensor, grad: Tensor, group: dict) -> None:
-        if p.is_complex():
-            raise RuntimeError("Adafactor does not support complex parameters")
         state = self.state[p]
         if not state:
             state.update(self._start(grad))

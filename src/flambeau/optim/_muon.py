@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 
-from flambeau.modes import no_grad
 from flambeau.ops import OPS
 from flambeau.ops.formats import preserve_format
-from flambeau.optim.optimizer import Optimizer, _to_scalar, evaluated, one_element
+from flambeau.optim.optimizer import OneByOne, _to_scalar, one_element
 from flambeau.tensor import Tensor
 from flambeau.tensor.making.factories import zeros_like
 
 __all__ = ["Muon"]
 
 
-class Muon(Optimizer):
+class Muon(OneByOne):
     """For matrices: the momentum U S V^T is replaced by about U V^T, so that every direction moves by as much.
 
     b <- momentum b + (1 - momentum) g,    p <- (1 - lr weight_decay) p - lr' orthogonal(b)     (nesterov: of g mixed with b)
@@ -44,21 +43,7 @@ class Muon(Optimizer):
                 if p.ndim != 2:
                     raise ValueError(f"Muon only supports 2D parameters, found {p.size()}. Give others to another optimizer")
 
-    @no_grad()
-    def step(self, closure=None):
-        """Move all matrices once."""
-        loss = evaluated(closure)
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    if p.grad.is_sparse:
-                        raise RuntimeError("Muon does not support sparse gradients")
-                    self._move(p, p.grad, group)
-        return loss
-
     def _move(self, p: Tensor, grad: Tensor, group: dict) -> None:
-        if p.is_complex():
-            raise RuntimeError("Muon does not support complex parameters")
         if grad.ndim != 2:
             raise ValueError("Param gradient must be a 2D matrix")
         state, momentum, lr = self.state[p], group["momentum"], _to_scalar(group["lr"])

@@ -17,8 +17,7 @@ from typing import Any
 from flambeau import dtypes, errors
 from flambeau.eager import updates
 from flambeau.interpreters import stack
-from flambeau.modes import set_recording
-from flambeau.modes import state as modes
+from flambeau.modes import no_grad, recording
 from flambeau.optim.mistakes import Watch
 from flambeau.optim.own_rules import (  # noqa: F401  (copies of PyTorch's optimizers import them from here)
     _capturable_doc,
@@ -329,12 +328,30 @@ def evaluated(closure: Callable[[], Any] | None) -> Any:
     """What the closure returns, with gradients recorded; None without one."""
     if closure is None:
         return None
-    before = modes.grad
-    set_recording(True)
-    try:
+    with recording(True):
         return closure()
-    finally:
-        set_recording(before)
+
+
+class OneByOne(Optimizer):
+    """An optimizer that moves one parameter at a time, dense and real: `_move(p, grad, group)`."""
+
+    @no_grad()
+    def step(self, closure=None):
+        """Move all parameters once."""
+        loss = evaluated(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                for kind, found in (("sparse gradients", p.grad.is_sparse), ("complex parameters", p.is_complex())):
+                    if found:
+                        raise RuntimeError(f"{type(self).__name__} does not support {kind}")
+                self._move(p, p.grad, group)
+        return loss
+
+    def _move(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        """Move one."""
+        raise NotImplementedError
 
 
 def one_element(value, name: str = "lr") -> None:

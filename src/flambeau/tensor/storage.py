@@ -15,18 +15,18 @@ from flambeau.kernels import arrays
 class Storage:
     """A buffer: `array` is the array that owns it (or starts where it starts), `version` counts in-place writes."""
 
-    __slots__ = ("__dict__", "__weakref__", "array", "version")
+    __slots__ = ("__dict__", "__weakref__", "array", "changed_at", "version")
     nbytes_: int | None = None
     owned = True  # whether other memory may be put behind it: not once NumPy has seen it
     filename: str | None = None  # of the file that writes reach
     segment: Any = None  # the anonymous_memory.Segment it lies in, if other processes can be given it
-    changed_at: tuple | None = None  # the `errors.place` of the last in-place write that was not under no_grad
     spent = -1  # of a gradient: the version that an optimizer has made a step with, see Note [forgotten zero_grad]
     mixed = False  # of a gradient: whether it is the sum of a spent one and a new one
 
     def __init__(self, array):
         self.array = array
         self.version = 0
+        self.changed_at: tuple | None = None  # the `errors.place` of the last in-place write that was not under no_grad
 
     def nbytes(self) -> int:
         """Bytes from the first to the last element of the owning array."""

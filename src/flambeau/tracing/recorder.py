@@ -159,6 +159,20 @@ class Recorder(stack.Interpreter):
         self.note((start, end, OPERATION, name, line, sequence))
         return result
 
+    def run_node(self, node: Any, grads: Any) -> Any:
+        """Run a node of backward where there are only times to note. A declared derivative is one event, and runs as it would without a profile;
+        a program's own Function has parts."""
+        before = without = state.stack
+        if getattr(node, "op", None) is not None:
+            without = state.stack = () if len(before) == 1 else stack.left_out(before, self)
+            modes.special -= 1
+        start = now()
+        try:
+            return node.apply(grads)
+        finally:
+            self.note((start, now(), NODE, type(node), None, node.sequence))
+            stack.back(self, before, without)
+
     def run_parts(self, function: Callable, forward: Callable, args: tuple, kwargs: dict) -> Any:
         """Call `forward`, which does what the composite `function` does and comes here for each of its parts, and note it."""
         op, rows = function.op, self.rows  # type: ignore[attr-defined]

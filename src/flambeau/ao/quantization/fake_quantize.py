@@ -5,8 +5,4 @@ from __future__ import annotations
 from flambeau import import_only
 from flambeau.ao.quantization.observer import STATIC
 
-FakeQuantize, FakeQuantizeBase, FixedQParamsFakeQuantize, FusedMovingAvgObsFakeQuantize = import_only.classes(
-    "torch.ao.quantization.fake_quantize",
-    "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize",
-    STATIC,
-)
+import_only.fill(__name__, STATIC, classes="FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-checkpoint, contract, replicate = import_only.functions(
-    "torch.distributed._composable",
-    "checkpoint contract replicate",
+WHY = (
     "of the functions that change a module in place there is fully_shard. DistributedDataParallel wraps one, and so does "
-    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper",
+    "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 )
+import_only.fill(__name__, WHY, functions="checkpoint contract replicate")

@@ -14,6 +14,9 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from flambeau.distributed.options import AllreduceOptions
+from flambeau.tensor.making.factories import full, ones
+
 __all__ = ["Join", "JoinHook", "Joinable"]
 
 MANY = 1000  # iterations of waiting for others, after which something may be wrong
@@ -141,8 +144,6 @@ class Join:
             )
         if not config.is_first_joinable or not config.enable:
             return None
-        from flambeau.tensor.making.factories import ones
-
         work = joinable.join_process_group.allreduce([ones(1, device=joinable.join_device)])
         if config.throw_on_early_termination and _sum(joinable.join_process_group, 0.0, joinable.join_device):
             raise RuntimeError("Detected at least one rank that exhausted inputs. Throwing across all ranks.")
@@ -150,9 +151,6 @@ class Join:
 
 
 def _sum(group: Any, value: float, device: Any) -> float:
-    from flambeau.distributed.options import AllreduceOptions
-    from flambeau.tensor.making.factories import full
-
     said, opts = full((1,), value, device=device), AllreduceOptions()
     opts.asyncOp = False
     group.allreduce([said], opts).wait()

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from flambeau import devices
+from flambeau.distributed import distributed_c10d
 from flambeau.distributed.checkpoint.metadata import (
     STORAGE_TYPES,
     BytesStorageMetadata,
@@ -148,8 +149,6 @@ def _init_state_dict(state_dict: dict[str, Any]) -> Any:
 def _init_meta_tensor(value: Any) -> Any:
     if not (isinstance(value, Tensor) and value.device.type == "meta"):
         return value
-    from flambeau.distributed import distributed_c10d
-
     backend = distributed_c10d._get_pg_default_device().type if distributed_c10d.is_initialized() else "cpu"
     return empty_like(value, device=devices.device(backend))
 

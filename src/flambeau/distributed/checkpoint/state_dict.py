@@ -18,6 +18,7 @@ from flambeau.distributed.checkpoint.canonical_names import ALWAYS, canonical, n
 from flambeau.distributed.checkpoint.optimizer_names import GROUPS, PARAMS, STATE, by_names, by_numbers, flattened, unflattened, with_state
 from flambeau.distributed.checkpoint.resharding import local_tensor
 from flambeau.distributed.checkpoint.whole_tensors import broadcast_like, distributed_like, gathered, offloaded
+from flambeau.distributed.collectives.world import _get_pg_default_device
 from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module, _IncompatibleKeys
 from flambeau.optim.optimizer import Optimizer
@@ -189,9 +190,7 @@ def _device_of(tensors: Iterable[Tensor]) -> devices.device:
         )
     if found:
         return found.pop()
-    from flambeau.distributed import distributed_c10d
-
-    return devices.device(distributed_c10d._get_pg_default_device())
+    return devices.device(_get_pg_default_device())
 
 
 # -- models --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from flambeau.distributed.checkpoint.staging import AsyncStager, DefaultStager, 
 from flambeau.distributed.checkpoint.stateful import Stateful
 from flambeau.distributed.checkpoint.steps import _DistWrapper
 from flambeau.distributed.checkpoint.storage import StorageWriter, WriteResult
+from flambeau.distributed.collectives.world import _get_default_group
 
 __all__ = ["AsyncCheckpointerType", "AsyncSaveResponse", "async_save", "save", "save_state_dict"]
 
@@ -169,9 +170,7 @@ _GROUPS = "_checkpoint_group"  # attribute of a group: the one that saves in the
 
 def _group_of_saves(process_group: Any) -> Any:
     """A group of the same ranks for the thread that saves, made once: its messages do not mix with those of training."""
-    from flambeau.distributed import distributed_c10d
-
-    parent = process_group or distributed_c10d._get_default_group()
+    parent = process_group or _get_default_group()
     if devices.device("cpu") not in parent._device_types:
         raise AssertionError(
             "A CPU backend must be enabled for async save; try initializing process group with 'cpu:gloo,cuda:nccl'. This one is for "

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from flambeau.distributed.collectives.world import _get_default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
 from flambeau.futures import Future
 from flambeau.nn.modules.module import Module
@@ -23,9 +24,7 @@ def default_group(process_group: Any, device_mesh: Any) -> Any:
         return device_mesh.get_group(mesh_dim=0)
     if process_group is not None:
         return process_group
-    from flambeau.distributed import distributed_c10d
-
-    return distributed_c10d._get_default_group()
+    return _get_default_group()
 
 
 def check_module(

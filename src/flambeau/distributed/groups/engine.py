@@ -25,6 +25,7 @@ from flambeau.distributed.watch.board import Entry
 from flambeau.distributed.watch.cards import Cards, mismatch
 from flambeau.distributed.watch.place import line_of_caller
 from flambeau.distributed.watch.watcher import Watcher
+from flambeau.futures import collect_all
 from flambeau.interpreters import stack
 from flambeau.tensor import Tensor
 
@@ -207,8 +208,6 @@ class Together(Work):
         return all([work.wait(timeout) for work in self._works])
 
     def get_future(self) -> Any:
-        from flambeau.futures import collect_all
-
         return collect_all([work.get_future() for work in self._works]).then(lambda _: self._outputs)
 
 

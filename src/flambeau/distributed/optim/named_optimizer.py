@@ -4,10 +4,5 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-(_NamedOptimizer,) = import_only.classes(
-    "torch.distributed.optim.named_optimizer",
-    "_NamedOptimizer",
-    "optimizers whose states have the names of parameters are not in Flambeau. distributed.checkpoint.state_dict.get_optimizer_state_dict names them",
-)
-
-__all__: list[str] = []
+WHY = "optimizers whose states have the names of parameters are not in Flambeau. distributed.checkpoint.state_dict.get_optimizer_state_dict names them"
+__all__ = import_only.fill(__name__, WHY, classes="_NamedOptimizer")

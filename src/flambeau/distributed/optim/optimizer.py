@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-(DistributedOptimizer,) = import_only.classes(
-    "torch.distributed.optim",
-    "DistributedOptimizer",
+WHY = (
     "it moves parameters of other processes by remote procedure calls (torch.distributed.rpc), which Flambeau has not. ZeroRedundancyOptimizer shares "
-    "out the states of an optimizer, fully_shard() parameters too",
+    "out the states of an optimizer, fully_shard() parameters too"
 )
-
-__all__ = ["DistributedOptimizer"]
+__all__ = import_only.fill(__name__, WHY, classes="DistributedOptimizer", of="torch.distributed.optim")

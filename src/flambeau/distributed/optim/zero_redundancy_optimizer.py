@@ -13,6 +13,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+from flambeau import distributed
 from flambeau.distributed.algorithms.join import Joinable, JoinHook
 from flambeau.distributed.data_parallel import replicas
 from flambeau.distributed.data_parallel.arguments import default_group
@@ -229,8 +230,6 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def consolidate_state_dict(self, to: int = 0) -> None:
         """Bring the states of all ranks to rank `to`, in main memory. All ranks call it."""
-        from flambeau import distributed
-
         self._sync_param_groups(self.param_groups, self.optim.param_groups)
         own = mapped(lambda tensor: tensor.detach().cpu(), self.optim.state_dict())
         found: list[Any] | None = [None] * self.world_size if self.rank == to else None

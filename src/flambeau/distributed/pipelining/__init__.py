@@ -5,25 +5,15 @@ from __future__ import annotations
 from enum import Enum
 
 from flambeau import import_only
-from flambeau.distributed.pipelining.schedules import (
-    Schedule1F1B,
-    ScheduleDualPipeV,
-    ScheduleGPipe,
-    ScheduleInterleaved1F1B,
-    ScheduleInterleavedZeroBubble,
-    ScheduleLoopedBFS,
-    ScheduleZBVZeroBubble,
-)
-from flambeau.distributed.pipelining.stage import PipelineStage, build_stage
 from flambeau.distributed.pipelining.why import WHY
+from flambeau.doors import door
 
-__all__ = [
-    "Pipe", "PipelineStage", "Schedule1F1B", "ScheduleDualPipeV", "ScheduleGPipe", "ScheduleInterleaved1F1B",
-    "ScheduleInterleavedZeroBubble", "ScheduleLoopedBFS", "ScheduleZBVZeroBubble", "SplitPoint", "build_stage", "pipe_split", "pipeline",
-]  # fmt: skip
-
-(Pipe,) = import_only.classes("torch.distributed.pipelining", "Pipe", WHY)
-pipe_split, pipeline = import_only.functions("torch.distributed.pipelining", "pipe_split pipeline", WHY)
+__getattr__, __dir__, __all__ = door(__name__, {
+    "schedules": """Schedule1F1B ScheduleDualPipeV ScheduleGPipe ScheduleInterleaved1F1B ScheduleInterleavedZeroBubble ScheduleLoopedBFS
+        ScheduleZBVZeroBubble""",
+    "stage": "PipelineStage build_stage",
+})  # fmt: skip
+__all__ += ["SplitPoint", *import_only.fill(__name__, WHY, classes="Pipe", functions="pipe_split pipeline")]
 
 
 class SplitPoint(Enum):

@@ -5,9 +5,6 @@ from __future__ import annotations
 from flambeau import import_only
 from flambeau.distributed.pipelining.why import WHY
 
-__all__ = ["TensorChunkSpec", "merge_chunks", "split_args_kwargs_into_chunks"]
-
-(TensorChunkSpec,) = import_only.classes("torch.distributed.pipelining.microbatch", "TensorChunkSpec", WHY)
-_split_block_mask, merge_chunks, split_args_kwargs_into_chunks = import_only.functions(
-    "torch.distributed.pipelining.microbatch", "_split_block_mask merge_chunks split_args_kwargs_into_chunks", WHY
+__all__ = import_only.fill(
+    __name__, WHY, classes="TensorChunkSpec", functions="_split_block_mask merge_chunks split_args_kwargs_into_chunks"
 )

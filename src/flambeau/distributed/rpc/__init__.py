@@ -7,19 +7,13 @@ from enum import Enum
 from flambeau import import_only
 from flambeau.distributed.rpc.why import WHY
 
-__all__ = [
-    "BackendType", "PyRRef", "RRef", "RpcAgent", "RpcBackendOptions", "TensorPipeAgent", "TensorPipeRpcBackendOptions", "WorkerInfo",
-    "get_worker_info", "init_rpc", "is_available", "remote", "rpc_async", "rpc_sync", "shutdown",
-]  # fmt: skip
-
-PyRRef, RpcAgent, RpcBackendOptions, RRef, TensorPipeAgent, TensorPipeRpcBackendOptions, WorkerInfo = import_only.classes(
-    "torch.distributed.rpc",
-    "PyRRef RpcAgent RpcBackendOptions RRef TensorPipeAgent TensorPipeRpcBackendOptions WorkerInfo",
+__all__ = import_only.fill(
+    __name__,
     WHY,
+    classes="PyRRef RpcAgent RpcBackendOptions RRef TensorPipeAgent TensorPipeRpcBackendOptions WorkerInfo",
+    functions="get_worker_info init_rpc remote rpc_async rpc_sync shutdown",
 )
-get_worker_info, init_rpc, remote, rpc_async, rpc_sync, shutdown = import_only.functions(
-    "torch.distributed.rpc", "get_worker_info init_rpc remote rpc_async rpc_sync shutdown", WHY
-)
+__all__ += ["BackendType", "is_available"]
 
 
 class BackendType(Enum):

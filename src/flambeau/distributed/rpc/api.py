@@ -8,6 +8,4 @@ from flambeau.distributed.rpc.why import WHY
 
 __all__ = ["RRef", "get_worker_info", "remote", "rpc_async", "rpc_sync", "shutdown"]
 
-_all_gather, _require_initialized, _wait_all = import_only.functions(
-    "torch.distributed.rpc.api", "_all_gather _require_initialized _wait_all", WHY
-)
+import_only.fill(__name__, WHY, functions="_all_gather _require_initialized _wait_all")

@@ -7,6 +7,7 @@ from typing import Any
 
 from flambeau import modes
 from flambeau.distributed.device_mesh import DeviceMesh
+from flambeau.distributed.tensor import sharded
 from flambeau.distributed.tensor._api import DTensor
 from flambeau.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from flambeau.distributed.tensor.pieces import meta_of
@@ -94,8 +95,6 @@ class Call:
                 f"{self.shown} got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators! "
                 f"Found a plain tensor of shape {tuple(plain.shape)}. Try distribute_tensor(x, {self.mesh}, [Replicate()])"
             )
-        from flambeau.distributed.tensor import sharded
-
         device = self.mesh.device_type
         plain = plain if plain.device.type == device or plain.is_meta else plain.to(device)
         return sharded.from_local(plain, DTensorSpec(self.mesh, (Replicate(),) * self.mesh.ndim, meta_of(plain)))

@@ -10,8 +10,11 @@ from math import prod
 from typing import Any
 
 from flambeau import distributed as dist
+from flambeau.distributed import ReduceOp
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor.placement_types import padded
+from flambeau.dtypes import bool as boolean
+from flambeau.dtypes import int32
 from flambeau.interpreters.by_name import DisableTorchFunction
 from flambeau.ops import OPS
 from flambeau.tensor import Tensor
@@ -26,8 +29,6 @@ def _noted(name: str) -> None:
 
 
 def _op(name: str) -> Any:
-    from flambeau.distributed import ReduceOp
-
     return getattr(ReduceOp, name.upper())
 
 
@@ -50,9 +51,6 @@ def all_reduce(local: Tensor, mesh: DeviceMesh, dim: int, op: str) -> Tensor:
 
 def _wide(tensor: Tensor) -> Any:
     """The dtype to reduce in: bools are counted, not joined."""
-    from flambeau.dtypes import bool as boolean
-    from flambeau.dtypes import int32
-
     return int32 if tensor.dtype is boolean else tensor.dtype
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh
+from flambeau.distributed.tensor import drawing
 from flambeau.distributed.tensor._api import DTensor, made
 from flambeau.distributed.tensor.placement_types import Placement
 from flambeau.tensor.layouts import strided
@@ -54,8 +55,6 @@ def _drawn(name: str, meaning: str) -> Any:
         *size: Any, requires_grad: bool = False, dtype: Any = None, layout: Any = strided, device_mesh: DeviceMesh | None = None,
         placements: Placements = None,
     ) -> DTensor:  # fmt: skip
-        from flambeau.distributed.tensor import drawing
-
         _check(name, layout)
         blank = made(factories.empty, _size(size), dtype, device_mesh, placements, False)
         drawing.written(

@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 
 from flambeau.distributed.tensor._api import DTensor
+from flambeau.distributed.tensor._dtensor_spec import DTensorSpec
+from flambeau.distributed.tensor.pieces import meta_of
+from flambeau.distributed.tensor.placement_types import Replicate
+from flambeau.distributed.tensor.sharded import from_local
 from flambeau.eager.indexing import _as_tensor, _Described
 from flambeau.kernels import layout
 from flambeau.kernels.indexing.index_plan import FLAG, plan
@@ -69,11 +73,6 @@ def _split(self: DTensor, index: Any) -> tuple[Any, list | None]:
 
 def _replicated(tensor: Tensor, like: DTensor) -> DTensor:
     """A plain index: every rank has given the same one."""
-    from flambeau.distributed.tensor._dtensor_spec import DTensorSpec
-    from flambeau.distributed.tensor.pieces import meta_of
-    from flambeau.distributed.tensor.placement_types import Replicate
-    from flambeau.distributed.tensor.sharded import from_local
-
     mesh = like.device_mesh
     return from_local(tensor.to(mesh.device_type), DTensorSpec(mesh, (Replicate(),) * mesh.ndim, meta_of(tensor)))
 

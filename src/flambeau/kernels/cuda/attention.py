@@ -1,4 +1,5 @@
-"""Attention on a GPU, by the kernels of cuda/print_attention.py: forward is one launch, backward two."""
+"""Attention on a GPU: that of half precision by cuDNN, if it is there and takes it (attention_graphs.py), all else by the kernels of
+cuda/print_attention.py, whose forward is one launch and whose backward two. Both remember the same of a query, so that each can go on where the other began."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from functools import lru_cache
 import cupy
 import numpy as np
 
+from flambeau.kernels.cuda import attention_graphs
 from flambeau.kernels.cuda.launch import compiled, most_shared_memory, where_it_is, with_shared_memory
 from flambeau.kernels.cuda.print_attention import SIDE, bytes_of, print_attention, tile_of
 
@@ -20,6 +22,11 @@ def takes(q, v) -> bool:
     if q.dtype.char not in "fd" or q.ndim > LEADING + 2 or not q.size or not v.size or max(q.shape[-1], v.shape[-1]) > LARGEST:
         return False
     return bytes_of("keys", q.dtype.name, q.shape[-1], v.shape[-1]) <= most_shared_memory(q.data.device_id)
+
+
+takes_halves = attention_graphs.takes
+forward_of_halves = attention_graphs.forward
+backward_of_halves = where_it_is(0)(attention_graphs.backward)
 
 
 @where_it_is(0)

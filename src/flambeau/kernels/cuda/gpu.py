@@ -2,7 +2,7 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda/launch.py` (pointwise kernels), `cuda/rows.py` (reductions and functions of rows), `cuda/gemm.py` (matrix products),
-`cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/cross_entropy.py` (cross entropy), `cuda/pooling.py`,
+`cuda/cudnn.py` (the door to cuDNN), `cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/cross_entropy.py` (cross entropy), `cuda/pooling.py`,
 `cuda/join.py` (cat and stack), `cuda/recurrent.py` (recurrent networks), `cuda/norm.py` (batch and group norm), `cuda/convolution.py` (convolution),
 `cuda/totals.py` (norms of lists), `cuda/error_notes.py` (how a bad index is reported), `cuda/updates.py` (steps of optimizers) and `cuda/random.py`.
 """
@@ -22,7 +22,7 @@ from cupy.cuda import Device, runtime
 from flambeau import devices, dtypes, errors
 from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import attention, convolution, launch, norm, recurrent, totals
+from flambeau.kernels.cuda import attention, convolution, cudnn, gemm, launch, norm, norm_graphs, recurrent, totals
 from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled

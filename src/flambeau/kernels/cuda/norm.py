@@ -1,6 +1,6 @@
 """Batch norm and group norm on a GPU: one launch where a block has little to do for a set of numbers, else one for sums and one for results.
 
-All answer None where x is not laid out as lines or columns (see cuda/print_norm.py); `channels.py` then goes step by step.
+All answer None where x is not laid out as lines or columns (see cuda/print_norm.py); NumPy's way then is CuPy's, too (`loops/channels.py`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def norm(x, weight, bias, eps: float, groups: int, running: dict | None = None) 
 
 
 @where_it_is(0)
-def by_running(x, mean, var, weight, bias, eps: float):
+def by_running(x, mean, var, weight, bias, eps: float, groups: int):
     """(x - mean) / sqrt(var + eps) * weight + bias."""
-    sets = _sets(x, (mean, var, weight, bias), 0)
+    sets = _sets(x, (mean, var, weight, bias), 0)  # each channel is a set, whatever rows are on a CPU
     if sets is None:
         return None
     device = x.data.device_id
@@ -87,6 +87,14 @@ def norm_backward(g, x, weight, mean, rstd, groups: int) -> tuple | None:
     for stage in ("whole",) if sets.splits == 1 else ("part", "finish"):
         _kernel(sets, dtype, True, stage, device)(sets.grid, (THREADS,), given)
     return out, dweight, dbias
+
+
+LOOPS = {"norm": norm, "norm_backward": norm_backward, "norm_backward_grouped": norm_backward, "by_running": by_running}
+
+
+def run(name: str, operands, options, groups: int, **more):
+    """The stores of a loop over channels; None where there is no kernel, or not for these."""
+    return LOOPS[name](*operands, *options, groups, **more) if name in LOOPS else None
 
 
 class Sets(NamedTuple):

@@ -129,6 +129,8 @@ def node(op: str, *args) -> Expr:
         kind = lifted[1].kind
     elif op in BOOLEAN:
         kind = "bool"
+    elif op == "as_T":
+        kind = "T"
     return _make(op, lifted, None, kind)
 
 

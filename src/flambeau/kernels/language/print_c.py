@@ -50,7 +50,7 @@ class CPrinter:
     # -- values
 
     def ctype_of_kind(self, kind: str) -> str:
-        return {"T": self.compute, "wide": self.compute, "bool": "int", "i64": "int64_t", "f32": "float"}[kind]
+        return {"T": self.compute, "wide": self.compute, "bool": "int", "i64": "int64_t", "f32": "float", "f64": "double"}[kind]
 
     def ctype(self, expr: Expr) -> str:
         return self.ctype_of_kind(expr.kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ import numpy as np
 from flambeau.kernels import arrays
 from flambeau.kernels.language import evaluate as formulas
 from flambeau.kernels.language.expr import Expr
-from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop
 
 Array = Any
+SUMS = {"total": (), "line_total": (-1,), "total_of_lines": (-2,)}  # over which dimensions, if not all of the row
 WIDE = {"f": np.float64, "c": np.complex128}
 
 
 def evaluate(loop: Loop, operands: Sequence[Array], options: Sequence[float] = ()) -> tuple[Array, ...]:
     """The value of each store. The row is the last dimension: "ri" operands are (*, n), "i" (n,) or as many, "r" (*, 1), and so are the stores.
+    Rows of lines are the last two: (*, lines, places), "rj" (*, lines, 1), "r" (*, 1, 1).
 
     Half precision is computed in float32; results are of the dtype of the first rows.
     """
@@ -33,6 +36,8 @@ class _Evaluation(formulas._Evaluation):
     def __init__(self, loop: Loop, operands, options, compute: np.dtype, shape: tuple[int, ...]):
         super().__init__(operands, options, compute)
         self.loop, self.shape, self.home = loop, shape, arrays.module_of(operands[0])
+        self.axes: tuple[int, ...] = (-2, -1) if loop.lines else (-1,)
+        self.extent = prod([shape[d] for d in self.axes])
 
     def __call__(self, expr: Expr) -> Array:
         found = super().__call__(expr)
@@ -46,30 +51,37 @@ class _Evaluation(formulas._Evaluation):
         if expr.op == "param" and expr.kind == "i64":
             return np.asarray(int(self.params[expr.value]))
         if expr.op == "extent":
-            return self.number(self.shape[-1])
-        if expr.op == "total":
-            return self.summed(self(expr.args[0]), -1)
+            return self.number(self.extent)
+        if expr.op == "unrounded":
+            return self.summed(self(expr.args[0].args[0]), self.axes, keepdims=True, rounded=False)
+        if expr.op in SUMS:
+            return self.summed(self(expr.args[0]), SUMS[expr.op] or self.axes, keepdims=True)
         if expr.op == "peak":
             found = self(expr.args[0])
             found = self.home.where(found == found, found, -np.inf).astype(found.dtype)  # NaN counts as nothing
-            return found.max(-1, keepdims=True) if self.shape[-1] else found.sum(-1, keepdims=True)
+            return found.max(self.axes, keepdims=True) if self.extent else found.sum(self.axes, keepdims=True)
         if expr.op == "pick":
             row = self.operands[expr.value].astype(self.compute, copy=False)
-            at = np.broadcast_to(self(expr.args[0]), (*self.shape[:-1], 1))
-            inside = (at >= 0) & (at < self.shape[-1])
-            found = np.take_along_axis(np.broadcast_to(row, self.shape), np.where(inside, at, 0), -1)
-            return self.home.where(inside, found, np.nan).astype(found.dtype)
+            lead = self.shape[: len(self.shape) - len(self.axes)]
+            at = np.broadcast_to(self(expr.args[0]), (*lead, *(1,) * len(self.axes))).reshape(*lead, 1)
+            inside = (at >= 0) & (at < self.extent)
+            found = np.take_along_axis(np.broadcast_to(row, self.shape).reshape(*lead, self.extent), np.where(inside, at, 0), -1)
+            return self.home.where(inside, found, np.nan).astype(found.dtype).reshape(*lead, *(1,) * len(self.axes))
         return super().value(expr)
 
-    def summed(self, array: Array, axis) -> Array:
-        """Carried in double precision, and rounded once. What does not vary is added as often as there are places."""
-        array = array if array.ndim and array.shape[-1] == self.shape[-1] else np.broadcast_to(array, self.shape)
-        return array.sum(axis, keepdims=axis == -1, dtype=WIDE.get(array.dtype.kind)).astype(array.dtype)
+    def summed(self, array: Array, axes: tuple[int, ...], keepdims: bool = False, rounded: bool = True) -> Array:
+        """Carried in double precision, and rounded once. What does not vary is added as often as there are places, or lines."""
+        whole = (*self.shape[:-1], 1) if axes == (-2,) else self.shape
+        if array.ndim < len(whole) or any([array.shape[d] != whole[d] for d in axes]):
+            array = np.broadcast_to(array, whole)
+        found = array.sum(axes, keepdims=keepdims, dtype=WIDE.get(array.dtype.kind))
+        return found.astype(array.dtype) if rounded else found
 
     def stored(self, access: str, value: Expr, dtype: np.dtype) -> Array:
         found = self(value)
         if access == SHARED:
-            found = self.summed(found, tuple(range(len(self.shape) - 1)))
+            found = self.summed(found, tuple(range(-len(self.shape), -1)))
             return found.astype(dtype)
-        shape = (*self.shape[:-1], 1) if access == EACH else self.shape
+        ones = {EACH: self.axes, LINE: (-1,), ROW: ()}[access]
+        shape = tuple([1 if d - len(self.shape) in ones else n for d, n in enumerate(self.shape)])
         return found.astype(dtype) if found.shape == shape else np.broadcast_to(found, shape).astype(dtype)

@@ -9,6 +9,7 @@
 A formula is an `Expr` (see expr.py) with a few more words:
 
     total(v), peak(v)    the sum, and the greatest, of v along the row: one number for each row
+    unrounded(total(v))  the sum in double precision, in which sums end up, before it is rounded to the dtype of the formula
     pick(k, at)          the element of operand k at a place of the row, an integer that need not be the place we are at
     position, extent     the place we are at, an integer;  how many there are, a number
 
@@ -17,8 +18,16 @@ Each load and each store says along which axes it moves; along the others it sta
     "ri"   an element for each place of each row          "i"   one row for all          "r"   one number for each row
 
 as "r:i64" if its elements are of a dtype of their own, or "r:wide" if half precision is float32 there. A formula gives a value for each store. What is stored along "i" alone is the sum over the
-rows. The same declaration is evaluated by NumPy (`evaluate.py`), differentiated (`derive.py`), cut into passes (`passes.py`), and printed under
-a schedule as C (`rows.py`, `columns.py`, `short.py`) or as CUDA C++ (`cuda.py`).
+rows.
+
+A row may have two axes, lines and the places of each: a channel of all samples of a batch is a row, and its part of each sample a line. Then
+
+    line_total(v)        the sum of v along each line: one number for each of them
+    total_of_lines(v)    the sum, over the row, of what is one number for each line
+    "rj"                 a load or a store moves along rows and their lines
+
+The same declaration is evaluated by NumPy (`evaluate.py`), differentiated (`derive.py`), cut into passes (`passes.py`), and printed under
+a schedule as C (`rows.py`, `lines.py`, `columns.py`, `short.py`) or as CUDA C++ (`cuda.py`).
 """
 
 from __future__ import annotations
@@ -30,17 +39,24 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.pointwise import FLOATS
 
-REDUCTIONS = ("total", "peak")
-e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick"), 1)
-total = e._unary("total")
+REDUCTIONS = ("total", "peak", "line_total", "total_of_lines")
+e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick", "unrounded"), 1)
+total, line_total, total_of_lines = map(e._unary, ("total", "line_total", "total_of_lines"))
 peak = e._unary(
     "peak"
 )  # to shift exponents by: it has no derivative, and of a row with NaN, which the total will find, it may be any element
 position = e._make("position", (), None, "i64")
 extent = e._make("extent", (), None, "T")
 
-ROW, SHARED, EACH = "ri", "i", "r"
+ROW, SHARED, EACH, LINE = "ri", "i", "r", "rj"
+NUMBER, OF_LINE, OF_PLACE = 0, 1, 2  # how far a value reaches: one for each row, for each line of it, for each place
+_REACH = {EACH: NUMBER, LINE: OF_LINE, ROW: OF_PLACE, SHARED: OF_PLACE}
 DECLARED: dict[str, Loop] = {}
+
+
+def unrounded(sum: Expr) -> Expr:
+    """A total in double precision, before it is rounded."""
+    return e.typed("unrounded", "f64", sum)
 
 
 def pick(operand: int, at: Expr) -> Expr:
@@ -53,10 +69,18 @@ class Loop:
 
     options   the numbers that hold for the whole call: how many, or their kinds, as "T i64"
     dtypes    those it is compiled for ahead of time, if it is declared
+    lines     whether its rows have lines, and not just places
     """
 
     def __init__(
-        self, name: str, formula: Callable, loads: str, stores: str = ROW, options: int | str = 0, dtypes: tuple[str, ...] = FLOATS
+        self,
+        name: str,
+        formula: Callable,
+        loads: str,
+        stores: str = ROW,
+        options: int | str = 0,
+        dtypes: tuple[str, ...] = FLOATS,
+        lines: bool = False,
     ):
         self.name = name
         self.formula = formula
@@ -67,6 +91,7 @@ class Loop:
         self.params = ("T",) * options if isinstance(options, int) else tuple(options.split())
         self.options = len(self.params)
         self.dtypes = dtypes
+        self.lines = lines
 
     def __repr__(self) -> str:
         return f"{self.name}({' '.join(self.loads)} -> {' '.join(self.stores)}): {', '.join(map(repr, self.values))}"
@@ -78,8 +103,9 @@ class Loop:
         found = self.formula(*operands, *(e._make("param", (), i, kind) for i, kind in enumerate(self.params)))
         values = tuple(map(e.lift, found if isinstance(found, tuple) else (found,)))
         for access, value in zip(self.stores, values, strict=True):
-            if access == EACH and self.varies(value):
-                raise TypeError(f"{self.name}: a store of one number for each row was given {value!r}, which differs along the row")
+            if access in (EACH, LINE) and self.reach(value) > _REACH[access]:
+                what = "row" if access == EACH else "line"
+                raise TypeError(f"{self.name}: a store of one number for each {what} was given {value!r}, which differs along the {what}")
         return values
 
     @cached_property
@@ -99,19 +125,24 @@ class Loop:
 
     def varies(self, value: Expr) -> bool:
         """Whether a value differs from place to place of a row."""
-        found = self._varying.get(value)
+        return self.reach(value) > NUMBER
+
+    def reach(self, value: Expr) -> int:
+        """Whether a value is one NUMBER for each row, one OF_LINE for each of its lines, or one OF_PLACE for each place."""
+        found = self._reaches.get(value)
         if found is None:
-            if value.op == "load":
-                found = (
-                    self.loads[value.value] if value.value < len(self.loads) else self.stores[0]
-                ) != EACH  # beyond: the gradient, the result
-            else:
-                found = value.op == "position" or (value.op not in REDUCTIONS and any(map(self.varies, value.args)))
-            self._varying[value] = found
+            found = self._reaches[value] = self._reach(value)
         return found
 
+    def _reach(self, value: Expr) -> int:
+        if value.op == "load":  # beyond the operands: the gradient, the result
+            return _REACH[self.loads[value.value] if value.value < len(self.loads) else self.stores[0]]
+        if value.op in REDUCTIONS:
+            return OF_LINE if value.op == "line_total" else NUMBER
+        return OF_PLACE if value.op == "position" else max(map(self.reach, value.args), default=NUMBER)
+
     @cached_property
-    def _varying(self) -> dict[Expr, bool]:
+    def _reaches(self) -> dict[Expr, int]:
         return {}
 
 

@@ -2,7 +2,8 @@
 
 Every schedule prints the same passes. In the values of a pass, what was found before stands as a local name:
 
-    s0, s1 ...   a reduction that is done: one number for each row
+    s0, s1 ...   a reduction that is done: one number for each row;  s0_wide is a total before it was rounded
+    l0, l1 ...   the total of a line, which is known at its end and no longer
     n0, n1 ...   what is made of such numbers alone, computed once for each row before the pass
     k0           what is dear to compute (an exponential) and needed again: it waits in a row of its own
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
-from flambeau.kernels.loops.language import EACH, REDUCTIONS, Loop, in_order, position, uses
+from flambeau.kernels.loops.language import EACH, LINE, REDUCTIONS, Loop, in_order, position, unrounded, uses
 
 DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqrt", "rsqrt"}
 
@@ -30,11 +31,16 @@ class Reduced:
 
 @dataclass(frozen=True)
 class Pass:
-    """One walk along the row: `numbers` come before it, and are (name, value) as `kept` are."""
+    """One walk along the row: `numbers` come before it, and are (name, value) as `kept` are.
+
+    `of_lines`, totals of what is one number for each line, and `by_line`, the stores of such numbers, are for the end of each line.
+    """
 
     numbers: tuple[tuple[Expr, Expr], ...]
     reductions: tuple[Reduced, ...]
     kept: tuple[tuple[Expr, Expr], ...]
+    of_lines: tuple[Reduced, ...] = ()
+    by_line: tuple[tuple[int, Expr], ...] = ()
 
     @property
     def values(self) -> list[Expr]:
@@ -82,9 +88,9 @@ class _Cut:
         self.levels: dict[Expr, int] = {}
         for value in self.order:
             deepest = max([self.levels[a] for a in value.args], default=0)
-            self.levels[value] = deepest + (value.op in REDUCTIONS)
+            self.levels[value] = max(deepest, 1) if value.op == "total_of_lines" else deepest + (value.op in REDUCTIONS)
         self.reductions = [v for v in self.order if v.op in REDUCTIONS]
-        self.names = {r: e.local(f"s{k}") for k, r in enumerate(self.reductions)}
+        self.names = {r: e.local(f"{'l' if r.op == 'line_total' else 's'}{k}") for k, r in enumerate(self.reductions)}
         self.kept = {v: e.local(f"k{k}") for k, v in enumerate(self.dear()[:room])}
         self.hoisted = 0
         self.done: dict[Expr, Expr] = {}
@@ -101,7 +107,7 @@ class _Cut:
         return found
 
     def all(self, puts: bool) -> Passes:
-        along = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] != EACH}
+        along = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] not in (EACH, LINE)}
         made = {k: v for k, v in enumerate(self.loop.values) if self.loop.stores[k] == EACH}
         put = {k: found for k, v in along.items() if puts and (found := self.apart(v))}
         reducing = [self.one(level) for level in range(1, max(self.levels.values()) + 1)]
@@ -119,12 +125,19 @@ class _Cut:
         return None if self.loop.varies(at) or self.loop.varies(value.args[1]) else (at, value.args[1])
 
     def one(self, level: int) -> Pass:
-        chosen = [r for r in self.reductions if self.levels[r] == level]
+        found = [r for r in self.reductions if self.levels[r] == level]
+        chosen, after = [r for r in found if r.op != "total_of_lines"], [r for r in found if r.op == "total_of_lines"]
         new = [k for k in self.kept if k not in self.done and any(uses(r.args[0], k) for r in chosen)]
         numbers, values = self.hoist([self.named(r.args[0]) for r in chosen] + [self.named(k) for k in new])
-        self.done |= {r: self.names[r] for r in chosen} | {k: self.kept[k] for k in new}
+        wide = {unrounded(r): e.local(f"{self.names[r].value}_wide", "f64") for r in chosen if r.op == "total"}
+        self.done |= {r: self.names[r] for r in chosen} | wide | {k: self.kept[k] for k in new}
         reduced = tuple([Reduced(self.names[r], r.op, v) for r, v in zip(chosen, values, strict=False)])
-        return Pass(numbers, reduced, tuple([(self.kept[k], v) for k, v in zip(new, values[len(chosen) :], strict=True)]))
+        of_lines = tuple([Reduced(self.names[r], "total", self.named(r.args[0])) for r in after])
+        stored = [k for k, v in enumerate(self.loop.values) if self.loop.stores[k] == LINE and max(self.levels[v], 1) == level]
+        by_line = tuple([(k, self.named(self.loop.values[k])) for k in stored])
+        self.done = {r: name for r, name in self.done.items() if r.op != "line_total"} | {r: self.names[r] for r in after}
+        kept = tuple([(self.kept[k], v) for k, v in zip(new, values[len(chosen) :], strict=True)])
+        return Pass(numbers, reduced, kept, of_lines, by_line)
 
     def named(self, value: Expr) -> Expr:
         """The value with what is done under its name."""

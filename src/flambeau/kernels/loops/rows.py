@@ -126,7 +126,7 @@ class Rows:
         """Statements of a walk, and the values: they read what the values need."""
         p, reads = self.p, []
         for i in sorted({i for v in values for i in loads(v)}):
-            if self.loop.loads[i] != EACH:
+            if self.loop.loads[i] in (ROW, SHARED):
                 reads.append(f"const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {p.read(self.loop.kinds[i], f'a{i}[i]')};")
         if any(is_kept(v) for v in values):
             reads.append(f"const {p.compute} k0 = k0_of[i];")

@@ -2,6 +2,7 @@
 
 rows.NAME      one row at a time (`rows.py`); all loops
 short.NAME     many short rows at a time (`short.py`)          columns.NAME   columns side by side (`columns.py`); what reads and writes rows alone
+lines.NAME     rows that are some lines of memory (`lines.py`), as channels of a batch are; they have `columns`, too, and no other way
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from flambeau.kernels.language import print_lanes
 from flambeau.kernels.language.print_c import TYPES, operand_dtype
 from flambeau.kernels.language.print_table import LINES, Table
-from flambeau.kernels.loops import columns, rows, short
+from flambeau.kernels.loops import columns, lines, rows, short
 from flambeau.kernels.loops.language import EACH, Loop
 
 
@@ -40,8 +41,9 @@ def _of_short(loop: Loop) -> str:
 LANES = tuple(print_lanes.texts())
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SCHEDULES = {
-    "rows": Schedule(LANES, lambda loop: True, FLOATS, rows.print_rows, lambda loop: 3 * loop.in_chunks, _along_row),
+    "rows": Schedule(LANES, lambda loop: not loop.lines, FLOATS, rows.print_rows, lambda loop: 3 * loop.in_chunks, _along_row),
     "columns": Schedule((), columns.takes, ("float32", "float64"), columns.print_columns, lambda loop: 4, lambda loop: LINES),
+    "lines": Schedule(LANES, lines.takes, ("float32", "float64"), lines.print_lines, lambda loop: lines.NUMBERS, lambda loop: LINES),
     "short": Schedule(
         (*LANES, short.HEAD), short.takes, FLOATS, short.print_short, lambda loop: 1 if short.is_flat(loop) else 3, _of_short
     ),

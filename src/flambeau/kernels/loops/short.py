@@ -35,7 +35,7 @@ HEAD = (
 def takes(loop: Loop) -> bool:
     """Whether a loop can be carried out so: nothing is summed over rows, and what is picked is the same for all of a row."""
     values = in_order(loop.values)
-    if any(kind != "T" and access != EACH for access, kind in zip(loop.loads, loop.kinds, strict=True)):
+    if loop.lines or any(kind != "T" and access != EACH for access, kind in zip(loop.loads, loop.kinds, strict=True)):
         return False
     return not loop.totals and not any(v.op == "position" or (v.op == "pick" and loop.varies(v)) for v in _but_for_puts(loop, values))
 

@@ -70,3 +70,13 @@ def _reordered(parameter, shape, order):
 def room(array, on_cpu):
     """Where the samplers for an array are: in the module given, or in the CUDA room."""
     return on_cpu if arrays.device_of(array).type == "cpu" else arrays.cuda()
+
+
+def drops_at_once(array) -> bool:
+    """Whether there is a kernel that draws, masks and scales: of a GPU, for arrays without gaps."""
+    return arrays.on_gpu(array) and layout.is_non_overlapping_and_dense(*arrays.view_of(array))
+
+
+def dropped(array, keep: float, scale: float) -> tuple:
+    """(array * scale where a number drawn for it is at most `keep`, else 0; which those are), in that kernel."""
+    return arrays.cuda().dropout(source(None, arrays.device_of(array)), array, keep, scale)

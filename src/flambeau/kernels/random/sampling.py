@@ -25,6 +25,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -60,22 +61,69 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
     return out
 
 
-def filler(kind: str, out: np.ndarray, *numbers: float) -> Callable[[np.ndarray], None] | None:
+def filler(kind: str, out: np.ndarray, **parameters: Any) -> Callable[[np.ndarray], np.ndarray] | None:
     """What fills arrays like this with numbers of the default generator, where there is nothing to check or to convert any more; else None."""
-    fill = {"uniform": _fill_uniform, "normal": _fill_normal}.get(kind)
-    if fill is None or lib is None or out.dtype.char not in "fd" or not out.flags.carray or not out.size:
+    if lib is None or not out.flags.carray or not 0 < out.size <= AT_ONCE or kind not in _LOOPS:
         return None
-    first, second = numbers
-    if kind == "normal" and (out.size % 16 or not second >= 0):
-        return None
-    if kind == "uniform":
-        _check_uniform_range(out.dtype, first, second)
+    return _LOOPS[kind](out, **parameters)
 
-    def run(out: np.ndarray) -> None:
-        with default_generator.lock:
-            fill(default_generator, out, first, second)
+
+def _uniform_filler(out: np.ndarray, low: float = 0.0, high: float = 1.0) -> Callable | None:
+    if out.dtype.char not in "fd":
+        return None
+    _check_uniform_range(out.dtype, low, high)
+    return _filling_by("uniform", out, low, high)
+
+
+def _normal_filler(out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> Callable | None:
+    if out.dtype.char not in "fd" or out.size % 16 or isinstance(mean, np.ndarray) or isinstance(std, np.ndarray) or not std >= 0:
+        return None
+    return _filling_by("normal", out, mean, std)
+
+
+def _filling_by(name: str, out: np.ndarray, *numbers: float) -> Callable:
+    """By a loop that finds the words in the memory of the result."""
+    loop, draw, generator, words = _loop(_of_real(name, out)), lib.draw, default_generator, default_generator.words
+
+    def run(out: np.ndarray) -> np.ndarray:
+        with generator.lock:
+            draw(words, out, False)
+            loop(out, out, *numbers)
+        return out
 
     return run
+
+
+def _bernoulli_filler(out: np.ndarray, p: float = 0.5) -> Callable | None:
+    if out.dtype.char not in "fd" or isinstance(p, np.ndarray) or not 0 <= p <= 1:
+        return None
+    return _filling_from(f"{_of_real('choice', out)}", out.shape, _INT64, float(math.ceil(p * 2**53)), 1.0)
+
+
+def _randint_filler(out: np.ndarray, low: int, high: int | None) -> Callable | None:
+    name = _name(out.dtype)
+    if high is None or name not in _WITH_INTEGERS:
+        return None
+    low, span = _integer_range(out.dtype, low, high)
+    wide = span >= 2**28
+    return _filling_from(f"integers{64 if wide else 32}_{name}", out.shape, _INT64 if wide else _INT32, *_as_int64(span, low))
+
+
+def _filling_from(name: str, shape: tuple, kind: np.dtype, *numbers: float) -> Callable:
+    """By a loop that finds the words elsewhere."""
+    loop, draw, generator, words, empty = _loop(name), lib.draw, default_generator, default_generator.words, np.empty
+
+    def run(out: np.ndarray) -> np.ndarray:
+        drawn = empty(shape, kind)
+        with generator.lock:
+            draw(words, drawn, False)
+        loop(out, drawn, *numbers)
+        return out
+
+    return run
+
+
+_LOOPS = {"uniform": _uniform_filler, "normal": _normal_filler, "bernoulli": _bernoulli_filler, "randint": _randint_filler}
 
 
 def normal(
@@ -107,7 +155,7 @@ def normal(
         if out.size >= 16 and contiguous:
             _normal_blocks(generator, out, mean, std)
         elif out.size < 16 and mean == 0 and dtype.char in "fd" and math.isfinite(std):
-            out.reshape(-1)[:] = [v * std for v in _serial(generator, out.size)]
+            out.reshape(-1)[:] = _serial(generator, out.size) * std
         else:
             out.reshape(-1)[:] = _rounded(_normal_serial(generator, out.size, mean, std), dtype)
     return out
@@ -192,7 +240,7 @@ def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, w
     """Fill the array with low + word % span."""
     name = _name(out.dtype)
     is_compiled = lib is not None and name in _WITH_INTEGERS
-    numbers = [(n + 2**63) % 2**64 - 2**63 for n in (span, low)]  # as int64 holds them
+    numbers = _as_int64(span, low)
     with generator.lock:
         for part in _parts(out):
             words = _words(generator, part.shape, wide)
@@ -206,6 +254,11 @@ def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, w
     return out
 
 
+def _as_int64(*numbers: int) -> list[int]:
+    """As int64 holds them, which wraps around."""
+    return [(n + 2**63) % 2**64 - 2**63 for n in numbers]
+
+
 def permutation(generator: Generator, n: int, dtype=np.int64) -> np.ndarray:
     """0 to n - 1 in random order, by Fisher and Yates: swap each place with a random one at or behind it. -> (n,)"""
     dtype = np.dtype(dtype)
@@ -217,6 +270,21 @@ def permutation(generator: Generator, n: int, dtype=np.int64) -> np.ndarray:
         else:
             order[:] = _shuffled(generator, n)
     return order if dtype == np.int64 else _rounded(order, dtype)
+
+
+def permuter(n: int, dtype: np.dtype) -> Callable[[], np.ndarray] | None:
+    """What makes such permutations with the default generator; None where there is more to do."""
+    if lib is None or n >= SHORT or dtype != np.int64:
+        return None
+    draw, generator, words, empty = lib.draw, default_generator, default_generator.words, native.empty
+
+    def run() -> np.ndarray:
+        order = empty((n,), _INT64)
+        with generator.lock:
+            draw(words, order, True)
+        return order
+
+    return run
 
 
 def bernoulli(
@@ -287,27 +355,30 @@ def multinomial(generator: Generator, probs: np.ndarray, num_samples: int, repla
 
 def _normal_serial(generator: Generator, n: int, mean: float, std: float) -> np.ndarray:
     """Normal values one by one in float64; of each pair the cosine comes first and the sine waits. -> (n,)"""
-    return _fma64(np.array(_serial(generator, n), np.float64), std, mean)
+    return _fma64(_serial(generator, n), std, mean)
 
 
-def _serial(generator: Generator, n: int) -> list[float]:
+def _serial(generator: Generator, n: int) -> np.ndarray:
     """The same for mean 0 and deviation 1."""
-    values = [] if generator.next_normal is None or not n else [generator.next_normal]
-    if n > len(values):
-        values += _pairs(generator, (n - len(values) + 1) // 2)
+    waiting = n > 0 and generator.next_normal is not None
+    values = np.empty(n + (n - waiting) % 2)
+    if waiting:
+        values[0] = generator.next_normal
+    if n > waiting:
+        _fill_pairs(generator, values[waiting:])
     if n:
-        generator.next_normal = values[n] if len(values) > n else None
+        generator.next_normal = float(values[n]) if len(values) > n else None
     return values[:n]
 
 
-def _pairs(generator: Generator, n: int) -> list[float]:
-    """n pairs r cos theta, r sin theta, with r = sqrt(-2 log(1 - u2)), theta = 2 pi u1; a pair takes u1 before u2."""
-    u = unit(generator, 2 * n)
+def _fill_pairs(generator: Generator, out: np.ndarray) -> None:
+    """Pairs r cos theta, r sin theta, with r = sqrt(-2 log(1 - u2)), theta = 2 pi u1; a pair takes u1 before u2."""
+    _fill_uniform(generator, out, 0.0, 1.0)
     if lib is not None:
-        _run("pairs", u, u)
-        return u.tolist()
-    radius, theta = np.sqrt(-2.0 * _libm("log1p", -u[1::2])), 2.0 * math.pi * u[::2]
-    return np.stack([radius * _libm("cos", theta), radius * _libm("sin", theta)], 1).reshape(-1).tolist()
+        return _run("pairs", out, out)
+    radius, theta = np.sqrt(-2.0 * _libm("log1p", -out[1::2])), 2.0 * math.pi * out[::2]
+    out[::2], out[1::2] = radius * _libm("cos", theta), radius * _libm("sin", theta)
+    return None
 
 
 def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: float) -> None:
@@ -455,10 +526,15 @@ def _fill_uniform(generator: Generator, out: np.ndarray, low: float, high: float
 
 def _from_words(generator: Generator, name: str, out: np.ndarray, *numbers: float) -> None:
     """Fill a contiguous float32 or float64 array by a loop that takes a word of an element's size for each: drawn into its very memory."""
-    loop = f"{name}_f32" if out.dtype.char == "f" else f"{name}_f64"
+    loop = _of_real(name, out)
     for part in _parts(out):
         _draw(generator, part)
         _run(loop, part, part, *numbers)
+
+
+def _of_real(name: str, out: np.ndarray) -> str:
+    """The name of a loop for float32 or float64."""
+    return f"{name}_f32" if out.dtype.char == "f" else f"{name}_f64"
 
 
 def _parts(out: np.ndarray) -> Sequence[np.ndarray]:
@@ -500,7 +576,7 @@ def _run(name: str, out: np.ndarray, *operands) -> None:
 
 def _in_parts(generator: Generator, name: str, out: np.ndarray, operands: tuple, *numbers: float) -> None:
     """Fill a contiguous float32 or float64 array by a loop that takes a word of 64 bits for each element, and operands of its shape."""
-    loop = f"{name}_f32" if out.dtype.char == "f" else f"{name}_f64"
+    loop = _of_real(name, out)
     for part, *others in zip(_parts(out), *map(_parts, operands), strict=True):
         _run(loop, part, _words(generator, part.shape, True), *others, *numbers)
 

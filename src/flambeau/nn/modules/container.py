@@ -45,7 +45,31 @@ def _visible(container: Any) -> list[str]:
     return [name for name in Module.__dir__(container) if not name.isdigit()]
 
 
-class Sequential(Module):
+class _InOrder(Module):
+    """What sequences of modules share. These are called 0, 1, 2, ..."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def __dir__(self) -> list[str]:
+        return _visible(self)
+
+    def append(self, module: Module) -> Self:
+        """Add a module at the end."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def pop(self: Any, key: int | slice) -> Any:
+        """Take out and return one module, or several as a container of this kind."""
+        taken = self[key]
+        del self[key]
+        return taken
+
+
+class Sequential(_InOrder):
     """Modules one after another: each is called with what the one before returned.
 
     >>> from flambeau.nn import Identity
@@ -81,12 +105,6 @@ class Sequential(Module):
             delattr(self, name)
         _renumber(self, list(self._modules.values()))
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
     def __add__(self, other: Any) -> Sequential:
         if not isinstance(other, Sequential):
             raise ValueError(f"add operator supports only objects of class Sequential: found {type(other)}, which append takes.")
@@ -109,20 +127,6 @@ class Sequential(Module):
             raise ValueError(f"Non-positive multiplication factor {other} for {type(self)}")
         return self.extend(list(self) * (other - 1))
 
-    def __dir__(self) -> list[str]:
-        return _visible(self)
-
-    def pop(self, key: int | slice) -> Module:
-        """Take out and return one module, or several as a Sequential."""
-        taken = self[key]
-        del self[key]
-        return taken
-
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
     def insert(self, index: int, module: Module) -> Self:
         """Put a module before the one at `index`."""
         if not isinstance(module, Module):
@@ -142,7 +146,7 @@ class Sequential(Module):
         return self
 
 
-class ModuleList(Module):
+class ModuleList(_InOrder):
     """A list of modules. It has no forward: its owner calls the modules as it likes."""
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
@@ -166,17 +170,8 @@ class ModuleList(Module):
         del modules[idx if isinstance(idx, slice) else _position(idx, len(self))]
         _renumber(self, modules)
 
-    def __len__(self) -> int:
-        return len(self._modules)
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
-
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList((*self, *other))
-
-    def __dir__(self) -> list[str]:
-        return _visible(self)
 
     def __repr__(self) -> str:
         """As a Module's, with equal neighbours shown once: (0-11): 12 x Block(...)"""
@@ -198,11 +193,6 @@ class ModuleList(Module):
         modules.insert(index, module)
         _renumber(self, modules)
 
-    def append(self, module: Module) -> Self:
-        """Add a module at the end."""
-        self.add_module(str(len(self)), module)
-        return self
-
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add several modules at the end."""
         if not isinstance(modules, Iterable):
@@ -213,12 +203,6 @@ class ModuleList(Module):
 
     def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(modules)
-
-    def pop(self, key: int | slice) -> Module:
-        """Take out and return one module, or several as a ModuleList."""
-        taken = self[key]
-        del self[key]
-        return taken
 
 
 class ModuleDict(Module):

@@ -30,6 +30,8 @@ from flambeau.tensor.tensor import PLAIN, Tensor, wrap
 
 MADE_SPARSE = frozenset("zeros empty zeros_like empty_like new_zeros new_empty".split())  # what can be made in any layout
 COUNTED = frozenset("arange fftfreq rfftfreq".split())  # whose number of elements is computed
+VARYING: set[str] = set()  # what gives other elements in each call, or none in particular
+SMALL = 4096  # bytes of a result that a plan may keep, to be copied
 RANGES = frozenset("arange range linspace logspace".split())  # what fills an out= of so many elements, whatever its shape
 OPTIONS = ("dtype", "layout", "device", "requires_grad", "pin_memory")  # what **options stands for in the factories below
 _ORDINARY = {int, float, bool, list, tuple, np.ndarray} | PLAIN
@@ -48,6 +50,8 @@ def factory(function: Callable, name: str | None = None, meaning: str | None = N
     known = {*signature.parameters}
     unwritten = name.removeprefix("new_").startswith("empty")
     draws = "generator" in known
+    if draws or unwritten:
+        VARYING.add(name)
 
     def general(*args, **kwargs):
         if kwargs and not known.issuperset(kwargs):
@@ -134,10 +138,12 @@ def made(
     default=None,
     home=None,
     laid_out=False,
+    work: Callable | None = None,
 ) -> Tensor:
     """A tensor of the array make(dtype, device), with the options that all factories have; or `out` with these values.
 
     default  the dtype if none is asked for; home  the device if none is asked for; laid_out  whether make() chose the strides
+    work     work(array) is what makes arrays like this in main memory without looking at arguments again; it may be None
     """
     if layout is not None or pin_memory:
         if name in MADE_SPARSE and layout in layouts.SPARSE and out is None:
@@ -155,12 +161,19 @@ def made(
     dtype = dtype or default or dtypes.get_default_dtype()
     result = finish(make(dtype, where), requires_grad, laid_out)
     if modes.watching:
-        _note(name, functools.partial(make, dtype, where), result, device is not None or home is not None)
+        again = functools.partial(make, dtype, where)
+        _note(name, again, result, device is not None or home is not None, work)
     return result
 
 
-def _note(name: str, make: Callable, result: Tensor, placed: bool) -> None:
+def _note(name: str, make: Callable, result: Tensor, placed: bool, work: Callable | None = None) -> None:
     """Tell whoever watches how a tensor was made; unless it depends on a setting where, or it is a leaf."""
+    array = result._array
+    if type(array) is np.ndarray and array.size and arrays.view_of(array)[1] == geometry.contiguous_strides(array.shape):
+        if name not in VARYING and array.nbytes <= SMALL:
+            make = array.copy().copy
+        elif work is not None:
+            make = work(array) or make
     known = (placed or not devices.asked()) and (result.is_cpu or arrays.on_only_gpu(result._array)) and not result._needs
     plans.note_made(name, make, result) if known else plans.note()
 
@@ -536,7 +549,7 @@ triu_indices = _triangle("triu_indices", False, "above")
 # -- like another tensor -------------------------------------------------------------------------------------------
 
 
-def like(name: str, input: Tensor, write: Callable, memory_format, **options) -> Tensor:
+def like(name: str, input: Tensor, write: Callable, memory_format, work: Callable | None = None, **options) -> Tensor:
     """A fresh tensor with the shape of `input`, and its dtype, device and order of memory unless told otherwise; `write(array)` fills it."""
     if not isinstance(input, Tensor):
         raise TypeError(f"{name}(): argument 'input' must be Tensor, found {type(input).__name__}")
@@ -553,7 +566,7 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
         own_dtype = own.dtype
         result = finish(fresh())
         if modes.watching:
-            plans.note_made(name, fresh, result)
+            _note(name, fresh, result, True, work)
         return result
     strides = formats.strides_for(memory_format or formats.preserve_format, shape, arrays.element_strides(own))
 
@@ -562,7 +575,7 @@ def like(name: str, input: Tensor, write: Callable, memory_format, **options) ->
         write(array)
         return array
 
-    return made(name, make, default=input.dtype, home=input.device, laid_out=True, **options)
+    return made(name, make, default=input.dtype, home=input.device, laid_out=True, work=work, **options)
 
 
 def _like(name: str, write: Callable, meaning: str) -> Callable:

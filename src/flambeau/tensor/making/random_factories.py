@@ -8,6 +8,7 @@ from typing import Any
 from flambeau import devices, dtypes
 from flambeau.eager import inplace
 from flambeau.kernels import arrays
+from flambeau.kernels.native import native
 from flambeau.kernels.random import sampling
 from flambeau.kernels.random.drawing import draw, fill, source
 from flambeau.ops.formats import preserve_format
@@ -22,16 +23,27 @@ def _sampled(name: str, kind: str, meaning: str) -> Callable:
 
     def sample(*size, generator=None, out=None, **options):
         shape = shape_of(name, size)
-        return made(name, lambda d, where: draw(kind, generator, shape, d.numpy, where), out, **options)
+        return made(name, lambda d, where: draw(kind, generator, shape, d.numpy, where), out, work=_drawing(kind, generator), **options)
 
     return factory(sample, name, meaning)
 
 
 def _sampled_like(name: str, kind: str, meaning: str) -> Callable:
     def sample(input, *, generator=None, memory_format=preserve_format, **options):
-        return like(name, input, lambda array: fill(kind, array, generator), memory_format, **options)
+        return like(name, input, lambda array: fill(kind, array, generator), memory_format, _drawing(kind, generator), **options)
 
     return factory(sample, name, f"{meaning}, with the shape, dtype and device of `input`.")
+
+
+def _drawing(kind: str, generator: Any, **parameters: Any) -> Callable | None:
+    """How such numbers of the default generator are made again: see `made`."""
+
+    def work(like: Any) -> Callable | None:
+        fill = sampling.filler(kind, like, **parameters)
+        shape, dtype, empty = like.shape, like.dtype, native.empty
+        return None if fill is None else lambda: fill(empty(shape, dtype))
+
+    return work if generator is None else None
 
 
 rand = _sampled("rand", "uniform", "Uniform numbers in [0, 1).")
@@ -49,7 +61,7 @@ def randint(*args, low=None, high=None, size=None, generator=None, out=None, **o
     def make(d: dtypes.dtype, where: devices.device) -> Any:
         return draw("randint", generator, shape, d.numpy, where, low=low, high=high)
 
-    return made("randint", make, out, default=dtypes.int64, **options)
+    return made("randint", make, out, default=dtypes.int64, work=_drawing("randint", generator, low=low, high=high), **options)
 
 
 def _bounds(name: str, args: tuple, low, high, size) -> tuple[int, int, Any]:
@@ -71,7 +83,8 @@ def _bounds(name: str, args: tuple, low, high, size) -> tuple[int, int, Any]:
 def randint_like(input, *args, low=None, high=None, generator=None, memory_format=preserve_format, **options) -> Tensor:
     """Whole numbers from low (0 if not given) to high - 1, with the shape, dtype and device of `input`."""
     low, high, _ = _bounds("randint_like", args, low, high, ())
-    return like("randint_like", input, lambda array: fill("randint", array, generator, low=low, high=high), memory_format, **options)
+    work = _drawing("randint", generator, low=low, high=high)
+    return like("randint_like", input, lambda array: fill("randint", array, generator, low=low, high=high), memory_format, work, **options)
 
 
 @factory
@@ -88,7 +101,7 @@ def randperm(n, *, generator=None, out=None, **options) -> Tensor:
             return arrays.cuda().permutation(source(generator, where), n, d.numpy, where)
         return sampling.permutation(source(generator, where), n, d.numpy)
 
-    return made("randperm", make, out, default=dtypes.int64, **options)
+    return made("randperm", make, out, default=dtypes.int64, work=lambda like: sampling.permuter(n, like.dtype), **options)
 
 
 @factory
@@ -108,4 +121,4 @@ def normal(mean=0.0, std=1.0, size=None, *, generator=None, out=None, **options)
     def make(d: dtypes.dtype, where: devices.device) -> Any:
         return draw("normal", generator, shape, d.numpy, where, mean=float(mean), std=float(std))
 
-    return made("normal", make, out, **options)
+    return made("normal", make, out, work=_drawing("normal", generator, mean=float(mean), std=float(std)), **options)

@@ -4,8 +4,4 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-(MetaConverter,) = import_only.classes(
-    "torch._subclasses.meta_utils", "MetaConverter", "FakeTensorMode.from_tensor and Tensor.to('meta') make tensors without data"
-)
-
-__all__ = ["MetaConverter"]
+__all__ = import_only.fill(__name__, "FakeTensorMode.from_tensor and Tensor.to('meta') make tensors without data", classes="MetaConverter")

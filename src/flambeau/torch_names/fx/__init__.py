@@ -8,12 +8,13 @@ from flambeau import import_only
 
 WHY = "Flambeau has no graph modules, programs run as they are"
 
-Graph, GraphModule, Interpreter, Node, Proxy, Tracer, Transformer = import_only.classes(
-    "torch.fx", "Graph GraphModule Interpreter Node Proxy Tracer Transformer", WHY
+__all__ = import_only.fill(
+    __name__,
+    WHY,
+    classes="Graph GraphModule Interpreter Node Proxy Tracer Transformer",
+    functions="replace_pattern symbolic_trace",
 )
-replace_pattern, symbolic_trace = import_only.functions("torch.fx", "replace_pattern symbolic_trace", WHY)
-
-__all__ = ["Graph", "GraphModule", "Interpreter", "Node", "Proxy", "Tracer", "Transformer", "replace_pattern", "symbolic_trace", "wrap"]
+__all__.append("wrap")
 
 
 def wrap(fn_or_name: Any) -> Any:

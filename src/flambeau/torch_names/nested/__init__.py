@@ -7,9 +7,6 @@ from flambeau import import_only
 WHY = (
     "Flambeau has no nested tensors. nn.utils.rnn.pad_sequence makes one tensor of pieces of different lengths, pack_sequence a packed one"
 )
-
-as_nested_tensor, masked_select, narrow, nested_tensor, nested_tensor_from_jagged, to_padded_tensor = import_only.functions(
-    "torch.nested", "as_nested_tensor masked_select narrow nested_tensor nested_tensor_from_jagged to_padded_tensor", WHY
+__all__ = import_only.fill(
+    __name__, WHY, functions="as_nested_tensor masked_select narrow nested_tensor nested_tensor_from_jagged to_padded_tensor"
 )
-
-__all__ = ["as_nested_tensor", "masked_select", "narrow", "nested_tensor", "nested_tensor_from_jagged", "to_padded_tensor"]

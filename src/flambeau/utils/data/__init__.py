@@ -6,29 +6,11 @@
 [[0, 1, 2, 3], [4, 5]]
 """
 
-from flambeau.utils.data.dataloader import DataLoader, _DatasetKind, default_collate, default_convert, get_worker_info
-from flambeau.utils.data.dataset import (
-    ChainDataset,
-    ConcatDataset,
-    Dataset,
-    IterableDataset,
-    StackDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)
-from flambeau.utils.data.distributed import DistributedSampler
-from flambeau.utils.data.sampler import (
-    BatchSampler,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
+from flambeau.utils.data import dataloader, dataset, distributed, sampler
+from flambeau.utils.data.dataloader import *
+from flambeau.utils.data.dataloader import _DatasetKind
+from flambeau.utils.data.dataset import *
+from flambeau.utils.data.distributed import *
+from flambeau.utils.data.sampler import *
 
-__all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset", "DistributedSampler", "IterableDataset", "RandomSampler",
-    "Sampler", "SequentialSampler", "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler",
-    "_DatasetKind", "default_collate", "default_convert", "get_worker_info", "random_split",
-]  # fmt: skip
+__all__ = ["_DatasetKind", *dataloader.__all__, *dataset.__all__, *distributed.__all__, *sampler.__all__]

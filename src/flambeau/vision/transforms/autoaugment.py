@@ -17,6 +17,8 @@ from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Transform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, largest
 
+__all__ = ["RandAugment", "TrivialAugmentWide"]
+
 # A list of changes: (name; magnitudes by number, or None for a change that has none; whether the sign is random)
 Changes = list[tuple[str, list[float] | None, bool]]
 

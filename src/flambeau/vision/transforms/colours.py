@@ -9,6 +9,11 @@ from flambeau.tensor.making.random_factories import randperm
 from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Sometimes, Transform, chance, size_pair, uniform
 
+__all__ = [
+    "ColorJitter", "GaussianBlur", "Grayscale", "RandomAdjustSharpness", "RandomAutocontrast", "RandomEqualize", "RandomGrayscale",
+    "RandomInvert", "RandomPosterize", "RandomSolarize",
+]  # fmt: skip
+
 ADJUSTMENTS = ("brightness", "contrast", "saturation", "hue")
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from flambeau.nn.modules.module import Module
 from flambeau.vision.transforms.base import chance
 
+__all__ = ["Compose", "Lambda", "RandomApply", "RandomChoice", "RandomOrder"]
+
 
 def _lines(owner: Any, transforms: Any, first: tuple[str, ...] = ()) -> str:
     return "\n    ".join([f"{type(owner).__name__}(", *first, *(str(t) for t in transforms)]) + "\n)"

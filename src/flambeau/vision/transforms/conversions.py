@@ -9,6 +9,8 @@ from flambeau.tensor import Tensor
 from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Transform
 
+__all__ = ["ConvertImageDtype", "LinearTransformation", "Normalize", "PILToTensor", "ToPILImage", "ToTensor"]
+
 
 class ToTensor:
     """An image, or an array (H, W, C), as a tensor (C, H, W); bytes become fractions from 0 to 1."""

@@ -13,6 +13,8 @@ from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Transform, chance, size_pair, uniform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, interpolation_mode
 
+__all__ = ["CenterCrop", "FiveCrop", "Pad", "RandomCrop", "RandomErasing", "RandomResizedCrop", "Resize", "TenCrop"]
+
 TWO = "Please provide only two dimensions (h, w) for size."
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from flambeau.vision.transforms.autoaugment import RandAugment, TrivialAugmentWide
-from flambeau.vision.transforms.colours import (
-    ColorJitter,
-    GaussianBlur,
-    Grayscale,
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomGrayscale,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
-from flambeau.vision.transforms.containers import Compose, Lambda, RandomApply, RandomChoice, RandomOrder
-from flambeau.vision.transforms.conversions import ConvertImageDtype, LinearTransformation, Normalize, PILToTensor, ToPILImage, ToTensor
-from flambeau.vision.transforms.crops import CenterCrop, FiveCrop, Pad, RandomCrop, RandomErasing, RandomResizedCrop, Resize, TenCrop
+from flambeau.vision.transforms import autoaugment, colours, containers, conversions, crops, warps
+from flambeau.vision.transforms.autoaugment import *
+from flambeau.vision.transforms.colours import *
+from flambeau.vision.transforms.containers import *
+from flambeau.vision.transforms.conversions import *
+from flambeau.vision.transforms.crops import *
 from flambeau.vision.transforms.functional.images import InterpolationMode
-from flambeau.vision.transforms.warps import RandomAffine, RandomHorizontalFlip, RandomPerspective, RandomRotation, RandomVerticalFlip
+from flambeau.vision.transforms.warps import *
 
 __all__ = [
-    "CenterCrop", "ColorJitter", "Compose", "ConvertImageDtype", "FiveCrop", "GaussianBlur", "Grayscale", "InterpolationMode", "Lambda",
-    "LinearTransformation", "Normalize", "PILToTensor", "Pad", "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
-    "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing", "RandomGrayscale", "RandomHorizontalFlip", "RandomInvert",
-    "RandomOrder", "RandomPerspective", "RandomPosterize", "RandomResizedCrop", "RandomRotation", "RandomSolarize", "RandomVerticalFlip",
-    "Resize", "TenCrop", "ToPILImage", "ToTensor", "TrivialAugmentWide",
-]  # fmt: skip
+    "InterpolationMode",
+    *autoaugment.__all__,
+    *colours.__all__,
+    *containers.__all__,
+    *conversions.__all__,
+    *crops.__all__,
+    *warps.__all__,
+]

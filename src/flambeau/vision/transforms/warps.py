@@ -9,6 +9,8 @@ from flambeau.vision.transforms import functional as F
 from flambeau.vision.transforms.base import Sometimes, Transform, angles, chance, sequence_of, uniform, whole
 from flambeau.vision.transforms.functional.images import InterpolationMode, interpolation_mode
 
+__all__ = ["RandomAffine", "RandomHorizontalFlip", "RandomPerspective", "RandomRotation", "RandomVerticalFlip"]
+
 
 class RandomHorizontalFlip(Sometimes):
     """Left and right exchanged, with probability p."""

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import wraps
 from typing import Any
 
-from flambeau import dtypes
+from flambeau import distributed, dtypes
 from flambeau.tensor import Tensor
 
 LARGEST = 65504.0  # in float16
@@ -28,7 +28,6 @@ class DQuantType(Enum):
 
 def auto_quantize(func: Callable, qtype: DQuantType, quant_loss: Any = None) -> Callable:
     """all_gather, all_to_all or all_to_all_single that casts its input before, and its outputs back after."""
-    from flambeau import distributed
 
     @wraps(func)
     def quantized(*args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from flambeau import distributed
 from flambeau.distributed.algorithms.ddp_comm_hooks import default_hooks
 from flambeau.distributed.data_parallel.arguments import default_group
 from flambeau.distributed.data_parallel.grad_bucket import GradBucket
@@ -57,7 +58,5 @@ def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucket) -> Future[T
 
 
 def _of_this_machine() -> Any:
-    from flambeau import distributed
-
     default_group(None, None)
     return distributed.new_subgroups()[0]

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
+from flambeau import distributed
 from flambeau.distributed.algorithms.model_averaging import averagers, utils
 from flambeau.tensor import Tensor
 
@@ -45,8 +46,6 @@ class HierarchicalModelAverager(averagers.ModelAverager):
             )
         if any(after % before for before, after in pairwise(sizes)):
             raise ValueError(f"the group sizes {sizes} must divide each other, so that the larger groups are made of the smaller ones")
-        from flambeau import distributed
-
         self.period_process_group_dict: OrderedDict[int, Any] = OrderedDict()
         for period, size in period_group_size_dict.items():
             whole = size == everybody

@@ -18,6 +18,7 @@ from flambeau.distributed.elastic.multiprocessing.errors import ProcessFailure, 
 from flambeau.distributed.elastic.multiprocessing.logs import LogsSpecs
 from flambeau.distributed.elastic.multiprocessing.redirects import redirect
 from flambeau.distributed.elastic.processes.outer_mpi import without_outer_mpi
+from flambeau.multiprocessing.spawn import end_with
 
 __all__ = ["MultiprocessContext"]
 
@@ -130,8 +131,6 @@ class MultiprocessContext(PContext):
 
 def _work(fn: Callable, args: tuple, environment: dict[str, str], files: dict[str, str], sender: Any, parent: int | None) -> None:
     """What each process does."""
-    from flambeau.multiprocessing.spawn import end_with
-
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):  # a fork has the launcher's
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

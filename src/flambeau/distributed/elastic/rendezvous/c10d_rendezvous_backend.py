@@ -9,6 +9,8 @@ from typing import Any
 from flambeau.distributed.elastic.rendezvous.api import RendezvousConnectionError, RendezvousParameters, RendezvousStateError
 from flambeau.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousBackend
 from flambeau.distributed.elastic.rendezvous.utils import _matches_machine_hostname, parse_rendezvous_endpoint
+from flambeau.distributed.errors import DistError
+from flambeau.distributed.stores import FileStore, TCPStore
 
 __all__ = ["C10dRendezvousBackend", "create_backend"]
 
@@ -70,9 +72,6 @@ def create_backend(params: RendezvousParameters) -> tuple[C10dRendezvousBackend,
 
 def _create_tcp_store(params: RendezvousParameters) -> Any:
     """Keep the store if the endpoint is this machine and nobody has begun to; otherwise use the one that is there."""
-    from flambeau.distributed.errors import DistError
-    from flambeau.distributed.stores import TCPStore
-
     host, port = parse_rendezvous_endpoint(params.endpoint, PORT)
     asked = params.get_as_bool("is_host")
     timeout = timedelta(seconds=params.get_as_int("read_timeout", READ_TIMEOUT) or READ_TIMEOUT)
@@ -93,8 +92,6 @@ def _create_tcp_store(params: RendezvousParameters) -> Any:
 def _create_file_store(params: RendezvousParameters) -> Any:
     import os
     import tempfile
-
-    from flambeau.distributed.stores import FileStore
 
     path = params.endpoint
     if not path:

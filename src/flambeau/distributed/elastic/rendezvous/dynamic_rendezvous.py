@@ -36,6 +36,7 @@ from flambeau.distributed.elastic.rendezvous.api import (
     RendezvousTimeoutError,
 )
 from flambeau.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from flambeau.distributed.stores import PrefixStore
 
 __all__ = ["DynamicRendezvousHandler", "RendezvousBackend", "RendezvousSettings", "RendezvousTimeout", "create_handler"]
 
@@ -159,8 +160,6 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return self._settings.run_id
 
     def next_rendezvous(self) -> RendezvousInfo:
-        from flambeau.distributed.stores import PrefixStore
-
         state = self._join()
         rank, size = state.nodes.index(self._node), len(state.nodes)
         room = PrefixStore(f"torch.rendezvous.{self._settings.run_id}.{state.round}", self._store)

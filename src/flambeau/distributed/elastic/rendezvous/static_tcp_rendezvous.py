@@ -14,6 +14,8 @@ from flambeau.distributed.elastic.rendezvous.api import (
     RendezvousTimeoutError,
 )
 from flambeau.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from flambeau.distributed.errors import DistError, DistStoreError
+from flambeau.distributed.stores import PrefixStore, TCPStore
 
 __all__ = ["StaticTCPRendezvous", "create_rdzv_handler"]
 
@@ -42,9 +44,6 @@ class StaticTCPRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """The next meeting of the same agents: everybody comes to it, however often."""
-        from flambeau.distributed.errors import DistError, DistStoreError
-        from flambeau.distributed.stores import PrefixStore, TCPStore
-
         if self._store is None:
             first = self.rank == 0
             try:

@@ -4,10 +4,5 @@ from __future__ import annotations
 
 from flambeau import import_only
 
-__all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
-
-FileTimerClient, FileTimerRequest, FileTimerServer = import_only.classes(
-    "torch.distributed.elastic.timer",
-    "FileTimerClient FileTimerRequest FileTimerServer",
-    "timers go through a multiprocessing queue here: LocalTimerClient and LocalTimerServer",
-)
+WHY = "timers go through a multiprocessing queue here: LocalTimerClient and LocalTimerServer"
+__all__ = import_only.fill(__name__, WHY, classes="FileTimerClient FileTimerRequest FileTimerServer", of="torch.distributed.elastic.timer")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from flambeau.distributed import get_process_group_ranks, new_group
 from flambeau.distributed.fsdp._fully_shard.communication import Communication
 from flambeau.distributed.fsdp._fully_shard.meshes import after_forward
 from flambeau.distributed.fsdp._fully_shard.param_group import ParamGroup
@@ -93,8 +94,6 @@ class FSDPModule:
 
     def set_separate_reduce_scatter_group(self, enable: bool = True, *, recurse: bool = True) -> None:
         """Whether reduce-scatters have a process group of their own, and so run beside all-gathers. All ranks call it."""
-        from flambeau.distributed import get_process_group_ranks, new_group
-
         made: dict[tuple[int, ...], Any] = {}
         for group in self._groups(recurse):
             meshes = group.meshes

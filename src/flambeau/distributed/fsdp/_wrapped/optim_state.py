@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from flambeau import distributed as dist
+from flambeau import dtypes
 from flambeau.distributed.checkpoint.whole_tensors import broadcast_like
 from flambeau.distributed.fsdp._wrapped.ignored import is_wrapper
 from flambeau.distributed.fsdp._wrapped.layout import Place, clean
@@ -171,8 +172,6 @@ def _check_size(value: Tensor, elements: int, name: str, key: str) -> None:
 
 
 def _dtype(name: str) -> Any:
-    from flambeau import dtypes
-
     return getattr(dtypes, name.removeprefix("torch."))
 
 

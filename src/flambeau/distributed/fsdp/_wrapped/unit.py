@@ -21,7 +21,7 @@ from flambeau.distributed.fsdp._fully_shard.meshes import Meshes
 from flambeau.distributed.fsdp._wrapped.flat_group import FlatGroup
 from flambeau.distributed.fsdp._wrapped.flat_parameter import FlatParameter
 from flambeau.distributed.fsdp._wrapped.layout import Apart, Layout, Place
-from flambeau.distributed.tensor import DTensor
+from flambeau.distributed.tensor import DTensor, Replicate, Shard
 from flambeau.modes import no_grad
 from flambeau.nn.modules.module import Module
 from flambeau.nn.parameter import Parameter
@@ -207,8 +207,6 @@ class Unit:
 
     def distributed(self, whole: Tensor) -> DTensor:
         """A parameter, or a state of its shape, that all ranks have as a DTensor of which each has some rows."""
-        from flambeau.distributed.tensor import Replicate, Shard
-
         mesh = self.meshes.mesh
         with no_grad():
             everywhere = DTensor.from_local(whole.detach(), mesh, [Replicate()] * mesh.ndim, run_check=False)

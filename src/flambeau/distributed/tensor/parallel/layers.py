@@ -16,6 +16,7 @@ from typing import Any
 
 from flambeau.distributed.device_mesh import DeviceMesh
 from flambeau.distributed.tensor._api import DTensor, distribute_module, distribute_tensor
+from flambeau.distributed.tensor._utils import normalize_placements
 from flambeau.distributed.tensor.placement_types import Placement, Replicate, Shard
 from flambeau.nn import Embedding, Linear, Module, Parameter
 from flambeau.tensor import Tensor
@@ -156,6 +157,4 @@ def delivered(output: DTensor, layouts: tuple, use_local: bool) -> Tensor:
 
 def _of(layouts: tuple, x: DTensor) -> tuple:
     """Layouts with dimensions counted from the front."""
-    from flambeau.distributed.tensor._utils import normalize_placements
-
     return normalize_placements(layouts, x.device_mesh, x.dim())

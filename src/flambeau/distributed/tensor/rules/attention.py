@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau.distributed.tensor.rules import rule
-from flambeau.distributed.tensor.ways import Question, R, Way, cuts
+from flambeau.distributed.tensor.ways import Question, R, Way, cuts, moved
 
 
 @rule("_attention")
@@ -23,7 +23,5 @@ def attention(question: Question) -> list[Way]:
 
 
 def _of_mask(placement, shape: tuple[int, ...], rank: int):
-    from flambeau.distributed.tensor.ways import moved
-
     dim = placement.dim - rank + len(shape)
     return moved(placement, dim) if dim >= 0 and shape[dim] > 1 else R

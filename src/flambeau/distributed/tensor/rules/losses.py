@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau.distributed.tensor import dispatch
+from flambeau.distributed.tensor._api import DTensor
+from flambeau.distributed.tensor.calls import Call
+from flambeau.distributed.tensor.parallel import loss as parallel_loss
 from flambeau.distributed.tensor.placement_types import Shard
 from flambeau.distributed.tensor.rules import COMPOSED, rule
 from flambeau.distributed.tensor.ways import SUM, Question, R, Way
@@ -37,11 +41,6 @@ def _mean_by_count(name: str) -> Any:
     op = OPS[name]
 
     def function(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, *rest: Any) -> Any:
-        from flambeau.distributed.tensor import dispatch
-        from flambeau.distributed.tensor._api import DTensor
-        from flambeau.distributed.tensor.calls import Call
-        from flambeau.distributed.tensor.parallel import loss as parallel_loss
-
         def run(how: str) -> Any:
             return dispatch._result(Call(op, (input, target, weight, ignore_index, how, *rest), {}, False))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flambeau.distributed.tensor.rules import rule
+from flambeau.distributed.tensor.rules.reductions import kept, reduced_dims
 from flambeau.distributed.tensor.ways import Question, R, Way, cuts
 
 ALONG = """softmax log_softmax _softmax_backward _log_softmax_backward cumsum cumprod cummax cummin logcumsumexp _sort topk kthvalue mode _cosine"""
@@ -17,8 +18,6 @@ def along_dim(question: Question) -> list[Way]:
 @rule("_max_dim", "_min_dim", "_median_dim", "_nanmedian_dim", "argmax", "argmin")
 def along_dim_that_goes(question: Question) -> list[Way]:
     """Operations with a `dim` that goes, unless `keepdim`."""
-    from flambeau.distributed.tensor.rules.reductions import kept, reduced_dims
-
     dims, keepdim = reduced_dims(question.argument("dim"), len(question.shapes[0])), bool(question.argument("keepdim"))
     ways = [Way((p,), (kept(p, dims, keepdim),) * len(question.results)) for p in cuts(question.now) if p.dim not in dims]
     return [*ways, question.replicated()]

@@ -265,11 +265,11 @@ PyObject *fl_furnish(PyObject *module, PyObject *args) {
     PyTypeObject *storage, *node;
     PyObject *names;
     House *h = &fl_house;
-    if (!PyArg_ParseTuple(args, "(OOOO)OO(OOOOOOOOO)UOOO!:furnish", &h->tensor, &h->size, &storage, &node, &h->plain, &h->lasting, &h->wrap, &h->wrap_view,
-                          &h->store, &h->next, &h->as_array, &h->share, &h->kept, &h->out_of_memory, &h->shared_storage, &h->package, &h->modes, &h->state, &PyTuple_Type, &names))
+    if (!PyArg_ParseTuple(args, "(OOOO)OO(OOOOOOOOOO)UOOO!:furnish", &h->tensor, &h->size, &storage, &node, &h->plain, &h->lasting, &h->wrap, &h->wrap_view,
+                          &h->store, &h->next, &h->as_array, &h->share, &h->kept, &h->out_of_memory, &h->shared_storage, &h->copy, &h->package, &h->modes, &h->state, &PyTuple_Type, &names))
         return NULL;
     for (int i = 0; i < N_SLOTS; i++)
-        if ((h->at[i] = fl_slot_offset(i < VERSION ? h->tensor : i == VERSION ? storage : node, PyTuple_GET_ITEM(names, i))) < 0) return NULL;
+        if ((h->at[i] = fl_slot_offset(i < VERSION ? h->tensor : i < SAVED ? storage : node, PyTuple_GET_ITEM(names, i))) < 0) return NULL;
     Py_INCREF(args); /* for good: all of it lives as long as the program */
     Py_RETURN_NONE;
 }

@@ -5,12 +5,12 @@
 enum { MOST_WORDS = 192, MOST_SLOTS = 60, MOST_GIVEN = 64 };
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
-/* Of a tensor; the one after the last, of a storage; the last, of a node. */
-enum { ARRAY, BASE, INFERENCE, NEEDS, NODE, NR, STAMP, STORAGE, VIEW_MODE, VERSION, SAVED, N_SLOTS };
+/* Of a tensor; the two after these, of a storage; the last, of a node. */
+enum { ARRAY, BASE, INFERENCE, NEEDS, NODE, NR, STAMP, STORAGE, VIEW_MODE, VERSION, CHANGED_AT, SAVED, N_SLOTS };
 typedef struct {
     PyTypeObject *tensor, *size, *elsewhere; /* `elsewhere`: arrays on the only GPU there is, if there is one */
     PyObject *plain, *lasting;                       /* sets of types: of tensors that have no say of their own; of what lives as long as the program, like dtypes */
-    PyObject *wrap, *wrap_view, *store, *next, *as_array, *share, *kept, *out_of_memory, *shared_storage, *package;
+    PyObject *wrap, *wrap_view, *store, *next, *as_array, *share, *kept, *out_of_memory, *shared_storage, *copy, *package;
     PyObject *modes, *state; /* modes.py: its variables, and the settings of the thread */
     Py_ssize_t at[N_SLOTS];
 } House;

@@ -124,7 +124,7 @@ static PyMethodDef methods[] = {
     {"furnish", fl_furnish, METH_VARARGS, "furnish(classes, plain, functions, modes, state, slots): what fronts and plans know of tensors and nodes, see eager/plans.py."},
     {"forget_plans", fl_forget_plans, METH_NOARGS, "forget_plans(): a setting has changed of which plans depend."},
     {"set_elsewhere", fl_set_elsewhere, METH_O, "set_elsewhere(type): the type of arrays on the only GPU there is; None if there is none, or several."},
-    {"draw", fl_draw, METH_VARARGS, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."},
+    FAST("draw", fl_draw, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."),
     {"reject", fl_reject, METH_VARARGS, "reject(words, sampler, operands, out, waiting): fill out with Poisson (0), binomial (1) or gamma (2) numbers."},
     FAST("poll", fl_poll, "poll(test, stop, seconds, eager, any, *requests) -> whether all (or any) of MPI's requests are done; ends early if *stop."),
     {NULL, NULL, 0, NULL},

@@ -5,7 +5,7 @@
 #include <structmember.h>
 
 /* What an argument of a step's work is, or what a node saves. eager/plans.py knows these numbers. */
-enum { OF_SLOT = 0, OF_VALUE = 1000, OF_LIST = 2000, OF_ARGUMENT = 3000, OF_CAST = 4000, OF_RESULT = 5000, OF_CONSTANT_RESULT = 6000, OF_FRESH = 7000 };
+enum { OF_SLOT = 0, OF_VALUE = 1000, OF_LIST = 2000, OF_ARGUMENT = 3000, OF_CAST = 4000, OF_RESULT = 5000, OF_CONSTANT_RESULT = 6000, OF_FRESH = 7000, OF_ORIGINAL = 8000 };
 enum { MAKES, VIEWS, WRITES };
 
 typedef struct {
@@ -16,10 +16,11 @@ typedef struct {
 } History;
 
 typedef struct {
-    PyObject *run, *names, *values, *record; /* record(tensors, results, args, kept) -> a history: the general way, once for each `wanted` */
+    PyObject *run, *names, *values, *record, *rewrite; /* record(tensors, results, args, kept) -> a history: the general way, once for each `wanted`;
+                                                          rewrite(tensors): the history of what was written over, where it is not `history[0]`; or NULL */
     int kind, n_codes, n_positional, n_tensors, n_results;
     bool several, differentiable;
-    int64_t floating; /* which results a gradient can flow to */
+    int64_t floating, wanted; /* which results a gradient can flow to; which operands want one, of a write that is recorded */
     short *code, *tensor;
     History **history;
     int n_histories;
@@ -33,7 +34,7 @@ typedef struct {
     short *code;
 } Plan;
 
-typedef struct { PyObject *slot[MOST_SLOTS]; int n; PyObject *const *args; } Run;
+typedef struct { PyObject *slot[MOST_SLOTS]; int n; PyObject *const *args, *original; } Run; /* original: a copy of what is written over, if backward will ask for it */
 
 static PyObject *array_of(PyObject *tensor) { return Py_NewRef(SLOT(tensor, fl_house.at[ARRAY])); }
 
@@ -87,6 +88,7 @@ static PyObject *kept(const Run *run, const History *h, int code, PyObject *cons
     if (code < OF_LIST) return Py_NewRef(PyTuple_GET_ITEM(h->values, code - OF_VALUE));
     if (code < OF_ARGUMENT) return list_of(run, PyTuple_GET_ITEM(h->values, code - OF_LIST), saved_operand);
     if (code < OF_CAST) return Py_NewRef(run->args[code - OF_ARGUMENT]);
+    if (code == OF_ORIGINAL) return saved_operand(run->original);
     if (code >= OF_FRESH) return Py_NewRef(run->slot[code - OF_FRESH]);
     if (code >= OF_CONSTANT_RESULT) return saved_result(results[code - OF_CONSTANT_RESULT], 0, false);
     PyObject *both = PyTuple_GET_ITEM(h->values, code - OF_RESULT); /* (which result, its number as an output) */
@@ -140,6 +142,9 @@ static int follow(const Run *run, const Step *s, const History *h, PyObject *con
     if (h->counts != Py_None && PyObject_SetAttrString(node, "counts", h->counts) < 0) goto end;
     if (h->options != Py_None && PyObject_SetAttrString(node, "options", h->options) < 0) goto end;
     if (n_outputs == 1) {
+        PyObject *nr = PyLong_FromLong(0); /* what was written over may have been one of several outputs */
+        if (!nr) goto end;
+        Py_SETREF(SLOT(first, fl_house.at[NR]), nr);
         Py_SETREF(SLOT(first, fl_house.at[NODE]), Py_NewRef(node));
         Py_SETREF(SLOT(first, fl_house.at[NEEDS]), Py_NewRef(Py_True));
         said = 0;
@@ -190,15 +195,22 @@ static int record_generally(const Run *run, Step *s, int64_t wanted, bool teach,
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int record(const Run *run, Step *s, PyObject *const *results, Py_ssize_t nargs) {
+/* Which tensors of a step want a gradient, a bit each. *plainly: whether their histories are what their slots say. */
+static int64_t wanted_by(const Run *run, const Step *s, bool *plainly) {
     int64_t wanted = 0;
-    bool plainly = true;
+    *plainly = true;
     for (int i = 0; i < s->n_tensors; i++) {
-        if (s->tensor[i] < 0) continue; /* a number */
+        if (s->tensor[i] < 0 || s->tensor[i] >= run->n) continue; /* a number; or not there yet */
         PyObject *tensor = run->slot[s->tensor[i]], *base = fl_of(tensor, BASE);
-        if (fl_of(tensor, INFERENCE) != Py_False || (base != Py_None && !is_settled(tensor, base))) plainly = false;
+        if (fl_of(tensor, INFERENCE) != Py_False || (base != Py_None && !is_settled(tensor, base))) *plainly = false;
         wanted |= (int64_t)(fl_of(tensor, NEEDS) == Py_True) << i;
     }
+    return wanted;
+}
+
+static int record(const Run *run, Step *s, PyObject *const *results, Py_ssize_t nargs) {
+    bool plainly;
+    const int64_t wanted = wanted_by(run, s, &plainly);
     if (plainly && !wanted) return 0;
     for (int i = 0; plainly && i < s->n_histories; i++)
         if (s->history[i]->wanted == wanted) return follow(run, s, s->history[i], results);
@@ -269,11 +281,23 @@ static PyObject *work(const Run *run, const Step *s) {
     return made;
 }
 
-/* Whether a step may write over its first tensor: no history to be kept, and no memory that another operand sees, too. */
+/* Whether the history of what a step writes over can go on as it did when the plan was made: it is no leaf, no view, and does not keep its gradient. */
+static bool may_record(const Run *run, const Step *s) {
+    PyObject *first = run->slot[s->code[0]];
+    bool plainly;
+    if ((!s->n_histories && !s->rewrite) || s->wanted != wanted_by(run, s, &plainly) || !plainly || fl_of(first, BASE) != Py_None) return false;
+    if (fl_of(first, NODE) == Py_None) return fl_of(first, NEEDS) == Py_False;
+    PyObject *keeps = PyObject_GetAttrString(first, "_retains");
+    if (!keeps) PyErr_Clear();
+    Py_XDECREF(keeps);
+    return keeps == Py_False;
+}
+
+/* Whether a step may write over its first tensor: its history, if it is to have one, is known, and no other operand sees its memory, too. */
 static bool may_write(const Run *run, const Step *s, bool wants) {
     PyObject *first = run->slot[s->code[0]], *storage = fl_of(first, STORAGE), *base = fl_of(first, BASE);
-    if (fl_of(first, INFERENCE) != Py_False || (wants && s->differentiable)) return false;
-    if (wants && (fl_of(first, NEEDS) == Py_True || (base != Py_None && fl_of(base, NEEDS) == Py_True))) return false;
+    if (fl_of(first, INFERENCE) != Py_False || (wants && s->differentiable && !may_record(run, s))) return false;
+    if (wants && !s->differentiable && (fl_of(first, NEEDS) == Py_True || (base != Py_None && fl_of(base, NEEDS) == Py_True))) return false;
     for (int i = 1; i < s->n_tensors; i++) {
         PyObject *other = s->tensor[i] < 0 || s->tensor[i] >= run->n ? NULL : run->slot[s->tensor[i]];
         if (other && (other == first ? !s->several : storage != Py_None && fl_of(other, STORAGE) == storage)) return false;
@@ -284,13 +308,19 @@ static bool may_write(const Run *run, const Step *s, bool wants) {
     return true;
 }
 
+static PyObject *place_in(PyCodeObject *code, int instruction) {
+    PyObject *at = PyLong_FromLong(instruction), *found = at ? PyTuple_Pack(2, code, at) : NULL;
+    Py_XDECREF(at);
+    return found;
+}
+
 /* Where the program called this package: `place` in errors.py. */
 static PyObject *place(void) {
     PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
     PyObject *found = NULL;
     while (frame && !found) {
         PyCodeObject *code = PyFrame_GetCode(frame);
-        if (PyUnicode_Tailmatch(code->co_filename, fl_house.package, 0, PY_SSIZE_T_MAX, -1) == 0) found = Py_BuildValue("Oi", (PyObject *)code, PyFrame_GetLasti(frame));
+        if (PyUnicode_Tailmatch(code->co_filename, fl_house.package, 0, PY_SSIZE_T_MAX, -1) == 0) found = place_in(code, PyFrame_GetLasti(frame));
         Py_DECREF(code);
         Py_SETREF(frame, PyFrame_GetBack(frame));
     }
@@ -309,22 +339,49 @@ static int bump(PyObject *tensor) {
     if (version) Py_SETREF(SLOT(storage, fl_house.at[VERSION]), version);
     if (!said && fl_is_recording()) { /* a derivative may ask for what was there before, and will have to say who overwrote it */
         PyObject *where = place();
-        said = where ? PyObject_SetAttrString(storage, "changed_at", where) : -1;
-        Py_XDECREF(where);
+        if (where) Py_XSETREF(SLOT(storage, fl_house.at[CHANGED_AT]), where);
+        else said = -1;
     }
     Py_XDECREF(storage);
     return said;
 }
 
-static int write_over(const Run *run, const Step *s) {
+/* What a tensor is before it is written over, as another one with the same history. */
+static PyObject *original_of(PyObject *tensor) {
+    PyObject *array = PyObject_CallOneArg(fl_house.copy, fl_of(tensor, ARRAY)), *made = array ? PyObject_CallOneArg(fl_house.wrap, array) : NULL;
+    Py_XDECREF(array);
+    for (int i = 0; made && i < 3; i++) {
+        const int slot = (int[]){NEEDS, NODE, NR}[i];
+        Py_SETREF(SLOT(made, fl_house.at[slot]), Py_NewRef(fl_of(tensor, slot)));
+    }
+    return made;
+}
+
+static int rewrite(const Run *run, const Step *s) {
+    PyObject *tensors[MOST_SLOTS];
+    for (int i = 0; i < s->n_tensors; i++) tensors[i] = run->slot[s->tensor[i]];
+    PyObject *done = PyObject_Vectorcall(s->rewrite, tensors, (size_t)s->n_tensors, NULL);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static int write_over(Run *run, const Step *s, bool wants) {
+    PyObject *first = run->slot[s->code[0]];
+    const History *h = wants && s->n_histories ? s->history[0] : NULL; /* may_write has seen that it holds */
+    bool asked = false;
+    for (int i = 0; h && i < h->n; i++) asked |= h->code[i] == OF_ORIGINAL;
+    if (asked && !(run->original = original_of(first))) return FAILED;
     PyObject *made = work(run, s);
-    const int said = !made ? FAILED : made == Py_NotImplemented ? UNKNOWN : bump(run->slot[s->code[0]]) < 0 ? FAILED : SEEN;
+    int said = !made ? FAILED : made == Py_NotImplemented ? UNKNOWN : bump(first) < 0 ? FAILED : SEEN;
+    if (said == SEEN && h && follow(run, s, h, &first) < 0) said = FAILED;
+    if (said == SEEN && wants && s->rewrite && rewrite(run, s) < 0) said = FAILED;
     Py_XDECREF(made);
+    Py_CLEAR(run->original);
     return said;
 }
 
 static int step(Run *run, Step *s, bool wants, Py_ssize_t nargs) {
-    if (s->kind == WRITES) return write_over(run, s);
+    if (s->kind == WRITES) return write_over(run, s, wants);
     for (int i = 0; i < s->n_codes; i++) {
         if (s->code[i] - OF_FRESH < run->n) continue; /* it is there */
         PyObject *fresh = PyObject_CallNoArgs(fl_house.kept);
@@ -387,15 +444,20 @@ static short *codes_of(PyObject *tuple, int *n) {
 }
 
 static bool read_step(Step *s, PyObject *told) {
-    PyObject *codes, *tensors;
+    PyObject *codes, *tensors, *written;
     int several, differentiable;
-    long long floating;
-    if (!PyArg_ParseTuple(told, "iOO!O!OiO!ipLpO:step", &s->kind, &s->run, &PyTuple_Type, &codes, &PyTuple_Type, &s->values, &s->names, &s->n_positional,
-                          &PyTuple_Type, &tensors, &s->n_results, &several, &floating, &differentiable, &s->record))
+    long long floating, wanted;
+    if (!PyArg_ParseTuple(told, "iOO!O!OiO!ipLpOOL:step", &s->kind, &s->run, &PyTuple_Type, &codes, &PyTuple_Type, &s->values, &s->names, &s->n_positional,
+                          &PyTuple_Type, &tensors, &s->n_results, &several, &floating, &differentiable, &s->record, &written, &wanted))
         return false;
     s->several = several, s->differentiable = differentiable, s->floating = floating;
     if (s->names == Py_None) s->names = NULL;
     Py_INCREF(s->run), Py_INCREF(s->values), Py_XINCREF(s->names), Py_INCREF(s->record);
+    s->wanted = wanted;
+    if (PyTuple_Check(written)) {
+        if (!(s->history = PyMem_Malloc(sizeof *s->history)) || !(s->history[0] = read_history(written, wanted))) return false;
+        s->n_histories = 1;
+    } else if (written != Py_None) s->rewrite = Py_NewRef(written);
     return (s->code = codes_of(codes, &s->n_codes)) && (s->tensor = codes_of(tensors, &s->n_tensors)) && s->n_codes <= MOST_GIVEN && s->n_tensors <= 60;
 }
 
@@ -422,7 +484,7 @@ static void plan_free(PyObject *self) {
             History *h = s->history[j];
             Py_DECREF(h->make), Py_DECREF(h->recipe), Py_DECREF(h->values), Py_DECREF(h->counts), Py_DECREF(h->options), PyMem_Free(h);
         }
-        Py_DECREF(s->run), Py_DECREF(s->values), Py_XDECREF(s->names), Py_DECREF(s->record);
+        Py_DECREF(s->run), Py_DECREF(s->values), Py_XDECREF(s->names), Py_DECREF(s->record), Py_XDECREF(s->rewrite);
         PyMem_Free(s->code), PyMem_Free(s->tensor), PyMem_Free(s->history);
     }
     PyMem_Free(p->step), PyMem_Free(p->code);

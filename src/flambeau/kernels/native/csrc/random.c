@@ -39,19 +39,24 @@ static void permute(Twister *g, int64_t *out, int64_t n) {
     }
 }
 
-PyObject *fl_draw(PyObject *module, PyObject *args) {
-    PyArrayObject *words, *out;
-    int permutes;
-    if (!PyArg_ParseTuple(args, "O!O!p:draw", &PyArray_Type, &words, &PyArray_Type, &out, &permutes)) return NULL;
-    npy_intp size = PyArray_ITEMSIZE(out), n = PyArray_SIZE(out);
-    if ((size != 8 && (size != 4 || permutes)) || PyArray_NBYTES(words) != sizeof(Twister) || !PyArray_ISCARRAY(words) || !PyArray_ISCARRAY(out))
-        return PyErr_Format(PyExc_TypeError, "expected the words of a Generator and a contiguous array of 32- or 64-bit elements");
-    Twister *g = PyArray_DATA(words);
-    Py_BEGIN_ALLOW_THREADS
+static void draw(Twister *g, PyArrayObject *out, npy_intp size, npy_intp n, bool permutes) {
     if (permutes) permute(g, PyArray_DATA(out), n);
     else fl_draw32(g, PyArray_DATA(out), n * size / 4);
     for (uint64_t *word = PyArray_DATA(out), *end = word + n; !permutes && size == 8 && word < end; word++)
         *word = *word << 32 | *word >> 32; /* of 64 bits, the earlier word goes on top */
-    Py_END_ALLOW_THREADS
+}
+
+PyObject *fl_draw(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (!fl_takes("draw(words, out, permutes)", 3, nargs)) return NULL;
+    if (!PyArray_Check(args[0]) || !PyArray_Check(args[1])) return PyErr_Format(PyExc_TypeError, "draw takes arrays");
+    PyArrayObject *words = (PyArrayObject *)args[0], *out = (PyArrayObject *)args[1];
+    const bool permutes = args[2] == Py_True;
+    npy_intp size = PyArray_ITEMSIZE(out), n = PyArray_SIZE(out);
+    if ((size != 8 && (size != 4 || permutes)) || PyArray_NBYTES(words) != sizeof(Twister) || !PyArray_ISCARRAY(words) || !PyArray_ISCARRAY(out))
+        return PyErr_Format(PyExc_TypeError, "expected the words of a Generator and a contiguous array of 32- or 64-bit elements");
+    Twister *g = PyArray_DATA(words);
+    PyThreadState *paused = n > 4096 ? PyEval_SaveThread() : NULL; /* a few take less time than that */
+    draw(g, out, size, n, permutes);
+    if (paused) PyEval_RestoreThread(paused);
     Py_RETURN_NONE;
 }

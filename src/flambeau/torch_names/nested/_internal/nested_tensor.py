@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 from flambeau import import_only
 from flambeau.nested import WHY
 
-(NestedTensor,) = import_only.classes("torch.nested._internal.nested_tensor", "NestedTensor", WHY)
-(jagged_from_list,) = import_only.functions("torch.nested._internal.nested_tensor", "jagged_from_list", WHY)
+import_only.fill(__name__, WHY, classes="NestedTensor", functions="jagged_from_list")
 
 _tensor_symint_registry: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # the lengths that have a symbol: none

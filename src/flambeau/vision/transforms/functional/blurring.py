@@ -11,6 +11,8 @@ from flambeau.tensor.making.ranges import linspace
 from flambeau.vision.transforms.functional.conversions import pil_to_tensor, to_pil_image
 from flambeau.vision.transforms.functional.images import in_floats, on_images
 
+__all__ = ["gaussian_blur"]
+
 
 def gaussian_blur(img: Any, kernel_size: Any, sigma: Any = None) -> Any:
     """Each pixel becomes the mean of those around it, weighted by a bell curve of width sigma = (x, y); borders are mirrored."""

@@ -18,6 +18,11 @@ from flambeau.vision.picture import Picture, is_pillow_image, pillow
 from flambeau.vision.transforms.functional.conversions import convert_image_dtype
 from flambeau.vision.transforms.functional.images import check_channels, get_dimensions, in_floats, largest, on_images
 
+__all__ = [
+    "adjust_brightness", "adjust_contrast", "adjust_gamma", "adjust_hue", "adjust_saturation", "adjust_sharpness", "autocontrast",
+    "equalize", "invert", "posterize", "rgb_to_grayscale", "solarize", "to_grayscale",
+]  # fmt: skip
+
 # -- blends --------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from flambeau.tensor.making.interop import from_numpy
 from flambeau.vision.picture import Picture, image_from_array, is_pillow_image, pillow
 from flambeau.vision.transforms.functional.images import is_numpy_image, largest
 
+__all__ = ["convert_image_dtype", "normalize", "pil_to_tensor", "to_pil_image", "to_tensor"]
+
 
 def to_tensor(pic: Any) -> Tensor:
     """An image, or an array (H, W, C), as a tensor (C, H, W); bytes become fractions from 0 to 1."""

@@ -22,6 +22,8 @@ from flambeau import dtypes
 from flambeau.tensor import Tensor
 from flambeau.vision.picture import Picture, is_pillow_image
 
+__all__ = ["InterpolationMode", "get_dimensions", "get_image_num_channels", "get_image_size", "pil_modes_mapping"]
+
 
 class InterpolationMode(Enum):
     """How values between pixels are found. `box`, `hamming` and `lanczos` are for Pillow's images alone."""

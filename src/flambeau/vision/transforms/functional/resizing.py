@@ -19,6 +19,8 @@ from flambeau.vision.transforms.functional.images import (
     pil_modes_mapping,
 )
 
+__all__ = ["center_crop", "crop", "erase", "five_crop", "hflip", "pad", "resize", "resized_crop", "ten_crop", "vflip"]
+
 # -- size ----------------------------------------------------------------------------------------------------------
 
 

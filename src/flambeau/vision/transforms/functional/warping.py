@@ -28,6 +28,8 @@ from flambeau.vision.transforms.functional.images import (
 )
 from flambeau.vision.transforms.functional.resizing import fill_colour
 
+__all__ = ["affine", "perspective", "rotate"]
+
 
 def rotate(
     img: Any,
