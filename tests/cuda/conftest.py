@@ -30,11 +30,12 @@ def gpu(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch, fake_cupy.installed():
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        flambeau.cuda._installed.cache_clear()
+        patch.setenv("FLAMBEAU_CUDA_DRIVER", fake_cupy.fake_driver()._name)
+        flambeau.cuda.choosing.installed.cache_clear()
         room = arrays.cuda()
         room.real = False
         yield room
-    flambeau.cuda._installed.cache_clear()
+    flambeau.cuda.choosing.installed.cache_clear()
 
 
 @pytest.fixture

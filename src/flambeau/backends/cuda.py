@@ -19,7 +19,7 @@ __all__ = ["allow_fp16_bf16_reduction_math_sdp", "fp16_bf16_reduction_math_sdp_a
 
 def is_built() -> bool:
     """Whether GPUs can be used if there are any: CuPy is installed. `torch.cuda.is_available` says whether there are any."""
-    return _cuda._installed()
+    return _cuda.choosing.installed()
 
 
 def _product_switch(bit: int, opposite: bool, meaning: str) -> property:

@@ -446,8 +446,7 @@ class FormulaStep(Step):
         elif mixed or home is not getattr(arrays.cuda_room, "ndarray", None):
             raise Unplanned
         else:
-            run, kernel, n = arrays.cuda_room.run, op.kernel, len(operands)
-            self.run = lambda *given: run(kernel, given[:n], given[n:], key, out_dtype, None)
+            self.run = arrays.cuda_room.formula(op.kernel, key, out_dtype)
 
     def _operand(self, plan: Plan, value: Any, at: int | None, key: Any, mixed: bool) -> int:
         from flambeau.eager.pointwise import as_number

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import cupy
 import numpy as np
 
 from flambeau.kernels.cuda import attention_graphs
-from flambeau.kernels.cuda.launch import compiled, most_shared_memory, where_it_is, with_shared_memory
+from flambeau.kernels.cuda.launch import compiled, empty, most_shared_memory, where_it_is, with_shared_memory
 from flambeau.kernels.cuda.print_attention import SIDE, bytes_of, print_attention, tile_of
 
 LARGEST = 256  # features of a head
@@ -38,7 +37,7 @@ def forward(out, lse, q, k, v, mask, scale: float, causal: bool) -> None:
 @where_it_is(0)
 def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> None:
     """The gradients, of rows that are dense."""
-    delta = cupy.ndarray(lse.shape, lse.dtype)
+    delta = empty(lse.shape, lse.dtype)
     _launch("queries", (dq, delta, lse, q, k, v, grad, out), (dq, q, k, v, grad, out), mask, q.shape[-2], (q, k, v), scale, causal)
     _launch("keys", (dk, dv, delta, lse, q, k, v, grad), (dk, dv, q, k, v, grad), mask, k.shape[-2], (q, k, v), scale, causal)
 

@@ -16,6 +16,7 @@ from cupy.cuda import Device, runtime
 
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda import cudnn
+from flambeau.kernels.cuda.launch import empty
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.pointwise import Pointwise
 
@@ -72,9 +73,9 @@ def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any
         return None
     if (q.data.ptr | k.data.ptr | v.data.ptr) % cudnn.ALIGNED or not way.as_they_are:
         q, k, v = _ready(q), _ready(k), _ready(v)
-    made = cupy.ndarray(way.shape, q.dtype)
+    made = empty(way.shape, q.dtype)
     out = made if way.back is None else made.transpose(way.back)
-    lse = cupy.ndarray(q.shape[:-1], cudnn.FLOAT32)
+    lse = empty(q.shape[:-1], cudnn.FLOAT32)
     addresses = {Q: q.data.ptr, K: k.data.ptr, V: v.data.ptr, OUT: out.data.ptr, LSE: lse.data.ptr}
     if mask is None:
         way.graph.run(addresses)

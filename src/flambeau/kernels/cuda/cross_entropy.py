@@ -13,7 +13,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda import error_notes
-from flambeau.kernels.cuda.launch import compiled, where_it_is
+from flambeau.kernels.cuda.launch import compiled, empty, where_it_is
 from flambeau.kernels.cuda.print_cross_entropy import print_classes
 from flambeau.kernels.language.print_cuda import THREADS
 
@@ -32,9 +32,9 @@ def class_losses(input, target, weight, ignore: int, smoothing: float | None, re
     """
     x, rows, classes, inner = _as_rows(input, smoothing is None)
     dtype, device = x.dtype, x.data.device_id
-    room = cupy.ndarray((rows + 1, 3), _ROOMS.get(dtype, FLOAT32))
+    room = empty((rows + 1, 3), _ROOMS.get(dtype, FLOAT32))
     none = reduction == "none"
-    result = cupy.ndarray(_target_shape(input) if none else (), dtype)
+    result = empty(_target_shape(input) if none else (), dtype)
     weight = None if weight is None else arrays.contiguous(arrays.cast(weight, dtype))
     weights, pointer, step = 0 if weight is None else weight.data.ptr, x.data.ptr, x.strides[1] // x.itemsize
     lanes = _lanes(classes, inner) if smoothing is not None else 1
@@ -64,7 +64,7 @@ def class_gradients(grad, shape, input, target, weight, ignore: int, smoothing: 
     scale = arrays.contiguous(grad) if own and any(grad.strides) else grad
     device = scale.data.device_id
     moved = input is not None and inner == 1 and input.ndim > 2  # rows were made by moving the classes behind
-    out = cupy.ndarray((shape[0], *shape[2:], shape[1]) if moved else shape, scale.dtype)
+    out = empty((shape[0], *shape[2:], shape[1]) if moved else shape, scale.dtype)
     if not out.size:
         return out
     weight = None if weight is None else arrays.contiguous(arrays.cast(weight, out.dtype))

@@ -22,6 +22,7 @@ import numpy as np
 from cupy.cuda import get_current_stream, runtime
 
 from flambeau.kernels import libraries
+from flambeau.kernels.native.native import lib as native
 
 # The header's numbers: of dtypes, of computations ...
 REAL32, REAL64, REAL16, COMPLEX32, COMPLEX64, BFLOAT16 = 0, 1, 2, 4, 5, 14
@@ -100,7 +101,9 @@ class Product:
         self.kind = kind_of(dtype, switches)
         self.library, data = library(), self.kind.data
         lib = self.library
-        self.handle, self.multiply, self.lock = handle(runtime.getDevice()), lib.cublasLtMatmul, Lock()
+        self.handle, self.lock = handle(runtime.getDevice()), Lock()
+        self.multiply, self.tell = (ctypes.cast(f, c_void_p).value for f in (lib.cublasLtMatmul, lib.cublasLtMatmulDescSetAttribute))
+        self.bias = c_void_p()  # its address, where the library is told to look for it
         self.description = _made(lib.cublasLtMatmulDescCreate, self.kind.compute, SCALARS[self.kind.scalar])
         _tell(lib.cublasLtMatmulDescSetAttribute, self.description, TURN_FIRST, c_int32(second.turned))
         _tell(lib.cublasLtMatmulDescSetAttribute, self.description, TURN_SECOND, c_int32(first.turned))
@@ -138,13 +141,14 @@ class Product:
             self._launch(factors, first, second, out)
             return
         with self.lock:  # the address of the bias is part of the description, which all threads share
-            _tell(self.library.cublasLtMatmulDescSetAttribute, self.description, BIAS, c_void_p(bias))
+            self.bias.value = bias
+            _check(native.gpu_call(self.tell, self.description, BIAS, ctypes.addressof(self.bias), ctypes.sizeof(c_void_p)))
             self._launch(factors, first, second, out)
 
     def _launch(self, factors: int, first: int, second: int, out: int) -> None:
         room = cupy.cuda.alloc(self.workspace) if self.workspace else None
-        status = self.multiply(
-            self.handle, self.description, factors, second, self.second, first, self.first, factors + self.kind.scalar.itemsize,
+        status = native.gpu_call(
+            self.multiply, self.handle, self.description, factors, second, self.second, first, self.first, factors + self.kind.scalar.itemsize,
             out, self.out, out, self.out, self.algorithm, 0 if room is None else room.ptr, self.workspace, get_current_stream().ptr,
         )  # fmt: skip
         if status:

@@ -17,7 +17,7 @@ from cupy.cuda import runtime
 
 from flambeau.kernels import arrays, libraries
 from flambeau.kernels.cuda.cublaslt import ALIGNED, KINDS, Factor, Product
-from flambeau.kernels.cuda.launch import where_it_is
+from flambeau.kernels.cuda.launch import empty, where_it_is
 
 NUMBERED = {dtype.num: dtype for dtype in KINDS}  # the hash of a number is quicker than that of a dtype
 WITH_BIAS = "efE"  # dtypes (float16, float32, bfloat16) of which the library adds a row to all rows of a product
@@ -29,7 +29,7 @@ def product(a, b):
     """a @ b for arrays (M, K) x (K, N), or (B, M, K) x (B, K, N), of one dtype. Fresh and contiguous."""
     if a.dtype.num not in NUMBERED:
         return cupy.matmul(a, b)  # integers: CuPy has a kernel of its own
-    out = cupy.ndarray((*a.shape[:-1], b.shape[-1]), a.dtype)
+    out = empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     _multiply(out, a, b, 1, 0)
     return out
 
@@ -41,7 +41,7 @@ def usual_product(a, b):
     (m, k), (rows, n), here = a.shape, b.shape, runtime.getDevice()
     if k != rows or a.data.device_id != here or b.data.device_id != here:
         return NotImplemented
-    out = cupy.ndarray((m, n), a.dtype)
+    out = empty((m, n), a.dtype)
     _multiply(out, a, b, 1, 0)
     return out
 
@@ -56,7 +56,7 @@ def linear(x, weight, bias):
     here = runtime.getDevice()
     if not (x._c_contiguous and bias._c_contiguous) or any([a.data.device_id != here for a in (x, weight, bias)]):
         return NotImplemented
-    out = cupy.ndarray((*x.shape[:-1], weight.shape[0]), dtype)
+    out = empty((*x.shape[:-1], weight.shape[0]), dtype)
     rows = x if x.ndim == 2 else x.reshape(-1, x.shape[-1])
     _multiply(out, rows, weight.T, 1, 0, bias)
     return out

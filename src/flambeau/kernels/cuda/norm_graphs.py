@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import cudnn
-from flambeau.kernels.cuda.launch import strided, where_it_is
+from flambeau.kernels.cuda.launch import empty, strided, where_it_is
 
 Sizes = tuple[int, ...]
 NUMBERED = {dtype.num: dtype for dtype in (cudnn.FLOAT16, cudnn.BFLOAT16)}
@@ -47,7 +47,7 @@ def _graph(find, x) -> cudnn.Graph | None:
 @where_it_is(0)
 def forward(x, weight, bias, running_mean, running_var, momentum: float, eps: float) -> tuple:
     """(result, mean, 1 / sqrt(var + eps), the running averages moved towards these) of operands that are taken."""
-    out, made = strided(x.shape, x.strides, x.dtype), [cupy.ndarray(x.shape[1:2], np.float32) for _ in range(4)]
+    out, made = strided(x.shape, x.strides, x.dtype), [empty(x.shape[1:2], cudnn.FLOAT32) for _ in range(4)]
     given = {X: x, WEIGHT: weight, BIAS: bias, OLD_MEAN: running_mean, OLD_VAR: running_var, OUT: out} | dict(
         zip((MEAN, RSTD, NEW_MEAN, NEW_VAR), made, strict=True)
     )
@@ -63,7 +63,7 @@ def backward(grad, x, weight, mean, rstd) -> tuple:
         turned = strided(x.shape, x.strides, x.dtype)
         arrays.write(turned, grad)
         grad = turned
-    of_x, (of_weight, of_bias) = strided(x.shape, x.strides, x.dtype), (cupy.ndarray(x.shape[1:2], np.float32) for _ in range(2))
+    of_x, (of_weight, of_bias) = strided(x.shape, x.strides, x.dtype), (empty(x.shape[1:2], cudnn.FLOAT32) for _ in range(2))
     given = {X: x, WEIGHT: weight, MEAN: mean, RSTD: rstd, GRAD: grad, OF_X: of_x, OF_WEIGHT: of_weight, OF_BIAS: of_bias}
     _graph(_backward, x).run({number: a.data.ptr for number, a in given.items()})
     return of_x, of_weight, of_bias

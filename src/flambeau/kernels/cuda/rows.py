@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import cupy
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
+from flambeau.kernels.cuda.launch import compiled, empty, multiprocessors, where_it_is
 from flambeau.kernels.cuda.print_rows import FoldInstance, print_fold
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.loops.cuda import Instance, print_loop, print_parts
@@ -51,7 +50,7 @@ def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -
         kernel = _fold_kernel(name, dtype, lanes, columns, "whole", pack, find, device)
         kernel(grid, (THREADS,), (*pointers, pointer, shifts, 0, *tail))
         return True
-    parts = cupy.ndarray((splits * rows * (2 if find else 1),), np.float64)
+    parts = empty((splits * rows * (2 if find else 1),), np.dtype(np.float64))
     kernel = _fold_kernel(name, dtype, lanes, columns, "part", pack, find, device)
     kernel(grid, (THREADS,), (*pointers, pointer, shifts, parts.data.ptr, *tail))
     lanes = 8 if rows >= 32 else THREADS
@@ -109,12 +108,12 @@ def rows_and_totals(loop: Loop, given, options) -> tuple | None:
     lanes, items = _shape_of_rows(n // pack, pack, loop.loads.count(ROW) + len(loop.totals))
     if not items:
         return None
-    out = cupy.ndarray(x.shape, x.dtype)
-    totals = [cupy.ndarray((n,), x.dtype) for _ in loop.totals]
+    out = empty(x.shape, x.dtype)
+    totals = [empty((n,), x.dtype) for _ in loop.totals]
     groups = THREADS // lanes
     # Enough blocks for the GPU, and few enough rows for each to be added up in the dtype they are computed in.
     blocks = max(min(-(-count // groups), 2 * multiprocessors(device)), -(-count // (groups * MOST_ADDED)))
-    parts = cupy.ndarray((len(totals), blocks, n), x.dtype)
+    parts = empty((len(totals), blocks, n), x.dtype)
     begins = [parts.data.ptr + i * blocks * n * x.itemsize for i in range(len(totals))]
     kernel = _rows_kernel(loop, dtype, lanes, pack, items, device)
     kernel((blocks,), (THREADS,), (out.data.ptr, *begins, *pointers, *map(float, options), count, n))

@@ -78,7 +78,12 @@ class Update:
 
 
 def run(update: Update, lists: tuple[list, ...], options: Sequence) -> bool:
-    """Move all tensors: lists[o][i] is operand o of tensor i. Whether the rule's condition, if it has one, held anywhere."""
+    """Move all tensors: lists[o][i] is operand o of tensor i. Whether the rule's condition, if it has one, held anywhere.
+
+    An option that is a list lies on the GPU, as do the tensors: an array of one element for each of them.
+    """
+    if any([type(option) is list for option in options]):
+        return _run_reading(update, lists, options)
     numbers = update.numbers(*options)
     held = update.launch(lists, numbers)
     if held is NotImplemented:
@@ -112,6 +117,18 @@ def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, few
     for out, shown in mirrored:
         arrays.write(out, shown)
     return held
+
+
+def _run_reading(update: Update, lists: tuple[list, ...], options: Sequence) -> bool:
+    """Tensors on GPUs, by options that lie there, too."""
+    cards: dict[tuple, list[int]] = {}
+    for i, first in enumerate(lists[0]):
+        cards.setdefault((first.data.device_id, first.dtype), []).append(i)
+    for chosen in cards.values():
+        given = [[lists[o][i] for o in range(len(lists))] for i in chosen]
+        operands = [[_as_reals(a) for a in t] if t[0].dtype.kind == "c" else t for t in given]
+        arrays.cuda().update_reading(update, operands, [[o[i] for i in chosen] if type(o) is list else o for o in options])
+    return False
 
 
 def _as_reals(array):

@@ -1,6 +1,6 @@
 /* flambeau.kernels._native: what Python sees of the compiled part, and the choice of CPU variant. */
 #define FL_IMPORTS_NUMPY
-#include "launcher.h"
+#include "gpu.h"
 
 PyArray_Descr *fl_descr[FL_NTYPES];
 signed char fl_type_of_number[NPY_NTYPES_LEGACY];
@@ -99,6 +99,8 @@ static PyObject *address(PyObject *module, PyObject *array) {
 }
 
 #define FAST(name, function, doc) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, doc}
+#define FL_GPU_ENTRY(name, flags, doc) {#name, (PyCFunction)(void (*)(void))fl_##name, flags, doc},
+FL_GPU_METHODS(FL_DECLARE)
 static PyMethodDef methods[] = {
     {"setup", setup, METH_VARARGS, "setup(dtype, cpus, bytes, keeper): ml_dtypes' bfloat16, what this process may use of the machine, and who is asked for memory."},
     {"variant", variant, METH_NOARGS, "The CPU variant in use: baseline, avx2 or avx512."},
@@ -124,6 +126,7 @@ static PyMethodDef methods[] = {
     {"furnish", fl_furnish, METH_VARARGS, "furnish(classes, plain, functions, modes, state, slots): what fronts and plans know of tensors and nodes, see eager/plans.py."},
     {"forget_plans", fl_forget_plans, METH_NOARGS, "forget_plans(): a setting has changed of which plans depend."},
     {"set_elsewhere", fl_set_elsewhere, METH_O, "set_elsewhere(type): the type of arrays on the only GPU there is; None if there is none, or several."},
+    FL_GPU_METHODS(FL_GPU_ENTRY)
     FAST("draw", fl_draw, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."),
     {"reject", fl_reject, METH_VARARGS, "reject(words, sampler, operands, out, waiting): fill out with Poisson (0), binomial (1) or gamma (2) numbers."},
     FAST("poll", fl_poll, "poll(test, stop, seconds, eager, any, *requests) -> whether all (or any) of MPI's requests are done; ends early if *stop."),
@@ -131,7 +134,8 @@ static PyMethodDef methods[] = {
 };
 
 static int add_types(PyObject *module) {
-    PyTypeObject *types[] = {&fl_kernel_type, &fl_plan_type, &fl_plans_type, &fl_front_type};
+    PyTypeObject *types[] = {&fl_kernel_type, &fl_plan_type, &fl_plans_type, &fl_front_type,
+                             &fl_gpu_kernel_type, &fl_gpu_layout_type, &fl_gpu_formula_type};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0) return -1;
     return 0;
