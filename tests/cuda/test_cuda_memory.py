@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -78,30 +81,46 @@ def test_streams_do_not_get_each_others_blocks(gpu):
     assert torch.empty(3 * MIB, dtype=torch.uint8, device="cuda").data_ptr() == place
 
 
-def test_record_stream(gpu):
+def check_record_stream(hold, let_go):
     """A tensor that another stream uses, too, is free when that stream has come so far."""
     side = torch.cuda.Stream()
     x = torch.empty(7 * MIB, dtype=torch.uint8, device="cuda")
     place = x.data_ptr()
-    if gpu.real:
-        with torch.cuda.stream(side):
-            torch.cuda._sleep(2 * 10**8)  # 0.1 s
-    else:
-        import fake_cupy
-
-        fake_cupy.fake_driver().fake_hold(1)
+    hold(side)
     x.record_stream(side)
     del x
     assert stat("active_bytes.all.current") - stat("allocated_bytes.all.current") >= 7 * MIB
     assert torch.empty(7 * MIB, dtype=torch.uint8, device="cuda").data_ptr() != place
-    if gpu.real:
-        side.synchronize()
-    else:
-        fake_cupy.fake_driver().fake_hold(0)
+    let_go(side)
     torch.empty(1, device="cuda")  # looks whether something has become free
     assert stat("active_bytes.all.current") == stat("allocated_bytes.all.current")
     x = torch.empty(3, device="cuda")
     x.record_stream(torch.cuda.current_stream())  # its own: nothing to wait for
+
+
+def check_record_stream_there():
+    """The same on a GPU."""
+
+    def hold(side):
+        torch.cuda._sleep(1)  # compiled
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(4 * 10**8)  # 0.2 s
+
+    check_record_stream(hold, lambda side: side.synchronize())
+
+
+def test_record_stream(gpu):
+    """What is recorded is kept until an event has happened; on a GPU in a process of its own, for tests launch one thing after another."""
+    if not gpu.real:
+        import fake_cupy
+
+        driver = fake_cupy.fake_driver()
+        check_record_stream(lambda side: driver.fake_hold(1), lambda side: driver.fake_hold(0))
+        return
+    program = (
+        f"import sys; sys.path[:0] = [{os.path.dirname(__file__)!r}]; import test_cuda_memory; test_cuda_memory.check_record_stream_there()"
+    )
+    subprocess.run([sys.executable, "-c", program], env=os.environ | {"CUDA_LAUNCH_BLOCKING": "0"}, check=True, timeout=120)
 
 
 def test_fraction(gpu):

@@ -111,6 +111,7 @@ static PyMethodDef methods[] = {
     {"pool_stats", pool_stats, METH_VARARGS, "pool_stats(reset_peak=False): bytes live, cached for reuse, and the peak of live."},
     {"pool_trim", pool_trim, METH_NOARGS, "Give all cached memory back to the system."},
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
+    FAST("join", fl_join, "join(arrays, out, rows): the arrays, each of so many rows of memory, side by side; NotImplemented where they do not lie so."),
     {"address", address, METH_O, "The address of an array's first element: NumPy's own answers take 20 times as long."},
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory, whose bounds are the caller's care."),
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses) -> whether real products run compiled: see fl_blas_bind. Addresses are 0 where there is no library."},
