@@ -2,9 +2,9 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda/launch.py` (pointwise kernels), `cuda/rows.py` (reductions and functions of rows), `cuda/gemm.py` (matrix products),
-`cuda/cudnn.py` (the door to cuDNN), `cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/cross_entropy.py` (cross entropy), `cuda/pooling.py`,
+`cuda/cudnn.py` (the door to cuDNN), `cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/pooling.py`,
 `cuda/join.py` (cat and stack), `cuda/recurrent.py` (recurrent networks), `cuda/norm.py` (batch and group norm), `cuda/convolution.py` (convolution),
-`cuda/totals.py` (norms of lists), `cuda/error_notes.py` (how a bad index is reported), `cuda/updates.py` (steps of optimizers) and `cuda/random.py`.
+`cuda/lists.py` (steps of optimizers, norms of lists), `cuda/error_notes.py` (how a bad index is reported) and `cuda/random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
@@ -20,14 +20,28 @@ from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes, errors
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import attention, convolution, cudnn, driver, gemm, graphs, launch, memory, norm, norm_graphs, recurrent, totals
-from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
+from flambeau.kernels.cuda import (
+    attention,
+    convolution,
+    cudnn,
+    driver,
+    gemm,
+    graphs,
+    launch,
+    lists,
+    memory,
+    norm,
+    norm_graphs,
+    recurrent,
+    rows,
+)
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled
 from flambeau.kernels.cuda.gemm import linear, product, product_into, usual_product
 from flambeau.kernels.cuda.graphs import is_capturing
 from flambeau.kernels.cuda.join import join
 from flambeau.kernels.cuda.launch import formula, run
+from flambeau.kernels.cuda.lists import advance, update, update_reading
 from flambeau.kernels.cuda.memory import empty_cache
 from flambeau.kernels.cuda.pooling import pooled
 from flambeau.kernels.cuda.random import (
@@ -42,8 +56,7 @@ from flambeau.kernels.cuda.random import (
     permutation,
     poisson,
 )
-from flambeau.kernels.cuda.rows import fold, rows, rows_and_totals
-from flambeau.kernels.cuda.updates import advance, update, update_reading
+from flambeau.kernels.cuda.rows import Rows, fold, rows_and_totals, run_loop, spread
 from flambeau.kernels.native.native import lib
 
 ndarray = cupy.ndarray

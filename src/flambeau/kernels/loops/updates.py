@@ -17,12 +17,13 @@ in float32, 1 - 0.999 has lost half of its digits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops.language import Loop, precise
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.native import native
 
@@ -70,6 +71,28 @@ class Update:
     def written(self) -> list[int]:
         """The operands that get new values."""
         return [0, *range(2, len(self.operands))]
+
+    @cached_property
+    def loop(self) -> Loop:
+        """The rule as a loop, whose row is a whole tensor."""
+        return self._as_loop(lambda *given: self.results, [], self.n_param)
+
+    @lru_cache(256)  # noqa: B019 - rules live as long as the program
+    def reading(self, held: tuple[tuple[int, str], ...]) -> Loop:
+        """The same by options instead of the numbers that are made of them; `held` are those that lie in memory, one for each tensor, and as which dtype."""
+        n, places = len(self.operands), {i: place for place, (i, _) in enumerate(held)}
+        rest = [i for i in range(len(self.options)) if i not in places]
+
+        def formula(*given):
+            found = {e.param(i): given[n + places[i] if i in places else n + len(held) + rest.index(i)] for i in range(len(self.options))}
+            numbers = {e.param(k): precise(e.replace(x, found)) for k, x in enumerate(self.traced[1])}
+            return tuple([e.replace(x, numbers) for x in self.results])
+
+        return self._as_loop(formula, [f"r:{kind}" for _, kind in held], len(rest))
+
+    def _as_loop(self, formula: Callable, more: list[str], options: int) -> Loop:
+        rows, stores = ["ri"] * len(self.operands), ["ri"] * len(self.written)
+        return Loop(self.name, formula, " ".join([*rows, *more]), " ".join(stores), options, over=tuple(self.written))
 
     @cached_property
     def launch(self) -> Callable:
@@ -175,12 +198,12 @@ def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) ->
 
 def norms(tensors: Sequence, order: float) -> tuple | None:
     """(the norm of each tensor, (n,); the norm of these, ()) by kernels for a whole list; None where there are none."""
-    return None if not _on_gpu(tensors) else arrays.cuda_room.totals.norms(tensors, order)
+    return None if not _on_gpu(tensors) else arrays.cuda_room.lists.norms(tensors, order)
 
 
 def clip(tensors: Sequence, total, most: float) -> bool:
     """Multiply a whole list by most / (total + 1e-6), if that is less than one; False where there is no kernel for it."""
-    return _on_gpu(tensors) and arrays.cuda_room.totals.clip(tensors, total, most)
+    return _on_gpu(tensors) and arrays.cuda_room.lists.clip(tensors, total, most)
 
 
 def _on_gpu(tensors: Sequence) -> bool:
