@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flambeau.kernels.language.print_table import Table
 from flambeau.kernels.templates import print_conv
 
 TYPES = {"f32": ("float", "int32_t", 4), "f64": ("double", "int64_t", 8)}
@@ -25,16 +26,12 @@ def plan(fields: dict[str, int]) -> np.ndarray:
     return np.array([fields.get(f, 0) for f in FIELDS], np.int64)
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
+def table() -> Table:
     fields = "".join(f"    {'char *' if f in ('x', 'y') else 'int64_t *' if f == 'at' else 'int64_t '}{f};\n" for f in FIELDS)
     texts = ["#include <string.h>\ntypedef struct {\n" + fields + "} Pool;\n", _orders(), _SMALL]
     for kind, (real, index, _) in TYPES.items():
         texts += [t.replace("REAL", real).replace("INDEX", index).replace("KIND", kind) for t in (_MAX, _MAX_TASKS, _AVERAGE, _SHARE)]
-    loops = [f"{name}_{kind}" for name in NAMES for kind in TYPES]
-    texts += [print_conv.loop("pool", name, "Pool") for name in loops]
-    declared = [f"void FL_NAME(pool_{name}){print_conv.PARAMETERS};\n" for name in loops]
-    return texts, declared, [print_conv.row("pool", name) for name in loops]
+    return print_conv.tasks(Table(*texts), "pool", [f"{name}_{kind}" for name in NAMES for kind in TYPES], "Pool")
 
 
 def _orders() -> str:
