@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a real GPU, and is skipped without one")
     if config.getoption("--device") == "cuda":
         os.environ.setdefault("CUDA_LAUNCH_BLOCKING", "1")  # errors come from the line that a test expects them from
+        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # libraries would shorten float32, and the oracle does not
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

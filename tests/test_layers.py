@@ -21,7 +21,7 @@ DOOR = "__init__"  # flambeau/__init__.py shows what the rooms have
 
 FLOORS = """
 changes doors version errors exception_wrapper forks import_only tables torch_homes modes interpreters.stack dtypes devices float8 literals determinism generators futures
-kernels.layout kernels.meta kernels.native kernels.language kernels.mirrored
+kernels.layout kernels.libraries kernels.meta kernels.native kernels.language kernels.mirrored
 kernels.arrays
 kernels.loops kernels.reductions kernels.indexing kernels.random
 kernels.templates kernels.linear_algebra

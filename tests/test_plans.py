@@ -417,3 +417,97 @@ def test_a_plan_in_words():
     assert "writes over argument 0" in str(fl.plan(fl.Tensor.add_, written, 1)) and written.tolist() == [1.0, 1.0]
     with pytest.raises(TypeError, match="plan\\(\\) takes an operation"):
         fl.plan(print, 1)
+
+
+WRITES = {
+    "add": lambda t, h, x: h.add_(x),
+    "mul": lambda t, h, x: h.mul_(x),
+    "mul by a number": lambda t, h, x: h.mul_(0.5),
+    "exp, which reads its result": lambda t, h, x: h.exp_(),
+    "pow": lambda t, h, x: h.pow_(3),
+    "clamp": lambda t, h, x: h.clamp_(-0.5, 0.5),
+    "zero": lambda t, h, x: h.zero_(),
+    "copy": lambda t, h, x: h.copy_(x),
+    "masked_fill": lambda t, h, x: h.masked_fill_(x > 0, 2.0),
+    "row": lambda t, h, x: h.__setitem__(1, 2.0),
+    "column": lambda t, h, x: h.__setitem__((slice(None), 2), x[:, 0]),
+    "row by index": lambda t, h, x: h.__setitem__(t.tensor([0, 2]), x[:2]),
+    "mask": lambda t, h, x: h.__setitem__(x > 0, 1.0),
+    "through a view": lambda t, h, x: h[1:].mul_(x[1:]),
+    "while it keeps its gradient": lambda t, h, x: (h.requires_grad and h.retain_grad(), h.mul_(x))[1],
+}
+
+
+@pytest.mark.parametrize("wants", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("name", WRITES)
+def test_recorded_writes_are_torchs(name, wants):
+    """What is written, the history that follows, or which numbers the derivative reads, differs once there is a plan."""
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        numbers = rng.standard_normal((2, 4, 5))
+        found = []
+        for t in (torch, fl):
+            a, b = (t.tensor(v, requires_grad=w) for v, w in zip(numbers, wants, strict=True))
+            h = a * 2
+            WRITES[name](t, h, b)
+            assert h.requires_grad == (h.grad_fn is not None)
+            kept = [v for v in (a, b) if v.requires_grad]
+            grads = t.autograd.grad((h * h).sum(), kept, allow_unused=True) if h.requires_grad else ()
+            found.append((type(h.grad_fn).__name__, h.detach().numpy(), *(None if g is None else g.numpy() for g in grads)))
+        assert found[0][0] == found[1][0] or name == "mask"  # which PyTorch calls IndexPutBackward0
+        for theirs, ours in zip(found[0][1:], found[1][1:], strict=True):
+            assert (theirs is None) == (ours is None)
+            if theirs is not None:
+                np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_writes_of_plans_are_noticed():
+    """A derivative reads what was written over by a plan."""
+    a = fl.ones(3, requires_grad=True)
+    for _ in range(4):
+        h = a * 2
+        y = h * h
+        h.add_(1)
+        g = a * 2
+        g.mul_(g)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            g.sum().backward()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+OUTS = {
+    "add": lambda t, x, out: t.add(x, x, out=out),
+    "exp": lambda t, x, out: t.exp(x, out=out),
+    "a number": lambda t, x, out: t.mul(x, float(x[0, 0]), out=out),
+    "matmul": lambda t, x, out: t.matmul(x, x, out=out),
+    "cumsum": lambda t, x, out: t.cumsum(x, 0, out=out),
+    "tril": lambda t, x, out: t.tril(x, out=out),
+    "cat": lambda t, x, out: t.cat([x[:2], x[2:]], out=out),
+}
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_out_forms_are_torchs(name):
+    """out= of a plan holds other numbers, is not what is returned, or is not refused where PyTorch refuses it."""
+    rng = np.random.default_rng(0)
+    for turn in range(6):
+        numbers, found = rng.standard_normal((4, 4)), []
+        for t in (torch, fl):
+            x = t.tensor(numbers)
+            out = [t.zeros(4, 4, dtype=t.float64), t.zeros(4, 8, dtype=t.float64)[:, ::2], t.zeros(0, dtype=t.float64)][
+                (turn > 3) + (turn > 4)
+            ]
+            assert OUTS[name](t, x, out) is out
+            refused = []
+            for operand, to in ((t.tensor(numbers, requires_grad=True), out), (x, x[1]), (x, out.to(t.int32))):
+                try:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        OUTS[name](t, operand, to)
+                    refused.append(None)
+                except (RuntimeError, TypeError) as problem:
+                    refused.append(type(problem).__name__)
+            found.append((out.numpy(), out.stride(), refused))
+        np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-12)
+        assert found[1][1:] == found[0][1:]

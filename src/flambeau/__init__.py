@@ -157,7 +157,7 @@ def __getattr__(name: str):
     return found
 
 
-_import_module("flambeau.version").found_out["cuda"] = lambda: _import_module("flambeau.cuda")._runtime_version()
+_import_module("flambeau.version").found_out["cuda"] = lambda: _import_module("flambeau.cuda.choosing").runtime_version()
 
 
 def _find(name: str):

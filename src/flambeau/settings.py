@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 
+from flambeau.kernels import libraries
 from flambeau.kernels.native import native
 
 # -- threads -------------------------------------------------------------------------------------------------------
@@ -56,6 +57,7 @@ def set_float32_matmul_precision(precision: str) -> None:
         warnings.warn(f"there is no precision {precision}, but 'highest', 'high' and 'medium'; the setting is kept", stacklevel=2)
         return
     _matmul_precision = precision
+    libraries.switch_products(libraries.TF32, precision != "highest")
 
 
 def get_float32_matmul_precision() -> str:

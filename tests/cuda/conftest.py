@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import flambeau
+from flambeau.kernels import libraries
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -29,8 +30,36 @@ def gpu(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch, fake_cupy.installed():
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        flambeau.cuda._installed.cache_clear()
+        patch.setenv("FLAMBEAU_CUDA_DRIVER", fake_cupy.fake_driver()._name)
+        flambeau.cuda.choosing.installed.cache_clear()
         room = arrays.cuda()
         room.real = False
         yield room
-    flambeau.cuda._installed.cache_clear()
+    flambeau.cuda.choosing.installed.cache_clear()
+
+
+@pytest.fixture
+def own_kernels(gpu, monkeypatch):
+    """What cuDNN would do is done by our own kernels."""
+    monkeypatch.setattr(libraries, "enabled", False)
+
+
+@pytest.fixture
+def graphs(gpu, monkeypatch):
+    """cuDNN, or the stand-in of fake_cudnn.py, exact in float32; the graphs that it has carried out."""
+    if not gpu.real:
+        import fake_cudnn
+
+        monkeypatch.setitem(sys.modules, "cudnn", fake_cudnn)
+    gpu.cudnn.package.cache_clear()
+    if not gpu.cudnn.is_used():
+        pytest.skip("cuDNN is not installed")
+    monkeypatch.setattr(libraries, "convolutions_in_tf32", False)
+    ran, run = [], gpu.cudnn.Graph.run
+    monkeypatch.setattr(gpu.cudnn.Graph, "run", lambda graph, addresses: (ran.append(graph), run(graph, addresses))[1])
+    yield ran
+    attention, norm = gpu.attention.attention_graphs, gpu.norm_graphs
+    gpu.convolution.convolution_graphs._ways.clear()
+    attention._ways.clear()
+    for kept in (gpu.cudnn.package, attention._forward, attention._backward, norm._forward, norm._backward):
+        kept.cache_clear()

@@ -1,8 +1,8 @@
 """A GPU made of NumPy and g++: enough of CuPy to run the CUDA room on a machine that has none.
 
 Arrays are NumPy's inside, but not for NumPy's functions: mixing the two is the TypeError it is with CuPy, 0-d results stay arrays, and a
-ufunc's `at` and `accumulate` exist only where CuPy has them. Kernels are compiled as C++ and run one thread after the other; cuBLAS is
-`numpy.matmul` on column-major matrices found by address, so that what is handed to it is checked as well.
+ufunc's `at` and `accumulate` exist only where CuPy has them. Kernels are compiled as C++ and run one thread after the other; cuBLASLt
+is a library of ours that is called the same way (fake_cublaslt.cpp), so that what is handed to it is checked as well.
 
     with installed(): ...        `import cupy` finds this module within
 """
@@ -17,11 +17,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from functools import lru_cache
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from flambeau.kernels import arrays
@@ -31,70 +31,81 @@ from flambeau.kernels.language import print_cuda
 # -- memory --------------------------------------------------------------------------------------------------------------
 
 
+@lru_cache(1)
+def fake_driver() -> ctypes.CDLL:
+    """CUDA's driver, made of main memory and functions: see fake_driver.cpp."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    library = folder / "libcuda_of_tests.so"
+    source = Path(__file__).with_name("fake_driver.cpp")
+    subprocess.run(["g++", "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    found = ctypes.CDLL(str(library))
+    found.fake_limit.argtypes, found.fake_used.restype, found.fake_count.restype = [ctypes.c_size_t], ctypes.c_size_t, ctypes.c_ulonglong
+    return found
+
+
+def _driver(call: str, *args) -> None:
+    status = getattr(fake_driver(), call)(*args)
+    if status:
+        raise CUDARuntimeError(f"{call} gave {status}")
+
+
+def _handle(call: str) -> int:
+    found = ctypes.c_void_p()
+    _driver(call, ctypes.byref(found), 0)
+    return found.value
+
+
 class MemoryPointer:
     """An address; `mem` keeps what it points to alive."""
 
     device_id = 0
 
-    def __init__(self, ptr: int, mem):
-        self.ptr, self.mem = ptr, mem
+    def __init__(self, mem, offset: int):
+        self.ptr, self.mem = mem.ptr + offset, mem
 
     def __add__(self, offset: int) -> MemoryPointer:
-        return MemoryPointer(self.ptr + offset, self.mem)
+        return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
 
     def copy_from_host_async(self, source: int, size: int, stream=None) -> None:
-        ctypes.memmove(self.ptr, source, size)
+        self._copy(self.ptr, source, size)
 
     def copy_to_host_async(self, target: int, size: int, stream=None) -> None:
-        ctypes.memmove(target, self.ptr, size)
+        self._copy(target, self.ptr, size)
+
+    def copy_from_device_async(self, source: MemoryPointer, size: int, stream=None) -> None:
+        self._copy(self.ptr, source.ptr, size)
+
+    def _copy(self, to: int, source: int, size: int) -> None:
+        _driver("cuMemcpyAsync", *map(ctypes.c_uint64, (to, source, size, get_current_stream().ptr)))
 
     def memset_async(self, value: int, size: int, stream=None) -> None:
-        ctypes.memset(self.ptr, value, size)
+        _driver(
+            "cuMemsetD8Async",
+            ctypes.c_uint64(self.ptr),
+            ctypes.c_ubyte(value),
+            ctypes.c_uint64(size),
+            ctypes.c_uint64(get_current_stream().ptr),
+        )
 
 
-class OutOfMemoryError(MemoryError):
-    """CuPy's."""
+class Lent:
+    """Memory that belongs to somebody else."""
+
+    device_id = 0
+
+    def __init__(self, ptr: int, owner):
+        self.ptr, self.owner, self.size = ptr, owner, owner.nbytes if isinstance(owner, np.ndarray) else 0
 
 
-class Pool:
-    """Counts what is in use, and refuses more than a limit."""
-
-    limit = 1 << 33
-
-    def __init__(self):
-        self.used = 0
-
-    def malloc(self, size: int) -> MemoryPointer:
-        if size > self.limit:
-            raise OutOfMemoryError
-        if not size:
-            return MemoryPointer(0, types.SimpleNamespace(size=0))
-        rounded = (size + 511) // 512 * 512
-        owner = _Owner(self, rounded)
-        return MemoryPointer(owner.start, owner)
-
-    def used_bytes(self) -> int:
-        return self.used
-
-    total_bytes = used_bytes
+class PinnedPool:
+    """Keeps nothing."""
 
     def free_all_blocks(self) -> None:
-        """Nothing is kept."""
+        """There is nothing."""
 
 
-class _Owner:
-    def __init__(self, pool: Pool, size: int):
-        self.pool, self.size = pool, size
-        self.memory = np.empty(size + 512, np.uint8)
-        self.start = -(-self.memory.ctypes.data // 512) * 512
-        pool.used += size
-
-    def __del__(self):
-        self.pool.used -= self.size
-
-
-pool = Pool()
-allocator = pool.malloc
+allocator = None
 
 # -- arrays --------------------------------------------------------------------------------------------------------------
 
@@ -215,7 +226,11 @@ def wrap(found, owner=None):
     made = object.__new__(ndarray)
     made._np = found
     keep = owner.data if owner is not None and np.may_share_memory(owner._np, found) else found
-    made.data = MemoryPointer(found.__array_interface__["data"][0], keep)
+    address = found.__array_interface__["data"][0]
+    if isinstance(keep, MemoryPointer):
+        made.data = MemoryPointer(keep.mem, address - keep.mem.ptr)
+    else:
+        made.data = MemoryPointer(Lent(address, found), 0)
     return made
 
 
@@ -326,46 +341,70 @@ class Device:
         return None
 
 
+class _Here(threading.local):
+    """Streams that are current in a thread, the innermost last."""
+
+    def __init__(self):
+        self.streams: list[Stream] = []
+
+
+_here = _Here()
+
+
 class Stream:
-    """The one stream."""
+    """A stream of the driver; what is asked of it is done at once, or captured."""
 
-    ptr, done = 0, True
-
-    def __init__(self, *args, **kwargs):
-        self.priority = 0
+    def __init__(self, *args, ptr: int | None = None, priority: int = 0, **kwargs):
+        self.ptr, self.priority, self.done = _handle("cuStreamCreate") if ptr is None else ptr, priority, True
 
     def synchronize(self):
-        return None
+        _driver("cuStreamSynchronize", ctypes.c_void_p(self.ptr))
 
     def record(self, event=None):
-        return event or Event()
+        event = event or Event()
+        event.record(self)
+        return event
 
     def wait_event(self, event):
-        return None
+        _driver("cuStreamWaitEvent", ctypes.c_void_p(self.ptr), ctypes.c_void_p(event.ptr), 0)
+
+    def use(self):
+        _here.streams[-1:] = [self]
+        return self
 
     def __enter__(self):
+        _here.streams.append(self)
         return self
 
     def __exit__(self, *problem):
-        return None
+        _here.streams.pop()
 
     def is_capturing(self) -> bool:
-        return False
+        status = ctypes.c_int()
+        _driver("cuStreamIsCapturing", ctypes.c_void_p(self.ptr), ctypes.byref(status))
+        return bool(status.value)
+
+
+def get_current_stream() -> Stream:
+    """That of this thread."""
+    return _here.streams[-1] if _here.streams else Stream.null
 
 
 class Event:
-    """Happens at once."""
-
-    ptr, done = 0, True
+    """Happens at once, unless the driver is told to hold back."""
 
     def __init__(self, *args, **kwargs):
-        return
+        self.ptr = _handle("cuEventCreate")
 
     def record(self, stream=None):
-        return None
+        _driver("cuEventRecord", ctypes.c_void_p(self.ptr), ctypes.c_void_p((stream or get_current_stream()).ptr))
+
+    @property
+    def done(self) -> bool:
+        return not fake_driver().cuEventQuery(ctypes.c_void_p(self.ptr))
 
     def synchronize(self):
-        return None
+        _driver("cuEventSynchronize", ctypes.c_void_p(self.ptr))
 
 
 HOST = r"""
@@ -413,6 +452,7 @@ template <class F> static void fl_block(unsigned threads, F body, bool waits) {
             if (!fl_done[t]) { threadIdx.x = fl_here = t; swapcontext(&fl_main, &fl_fibers[t]); left += !fl_done[t]; }
 }
 static float rsqrtf(float x) { return 1 / std::sqrt(x); }
+static long long clock64() { static long long now; return now += 1000; }
 static double rsqrt(double x) { return 1 / std::sqrt(x); }
 static void __threadfence_system() {}
 template <class T> static T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
@@ -442,29 +482,10 @@ def _header() -> Path:
 
 
 class Function:
-    """A kernel, run thread by thread."""
+    """A kernel: `ptr` is what the driver launches."""
 
-    known: list[Function] = []  # that of address n is the n-th
-
-    def __init__(self, library, name: str, kinds: list[str]):
-        self.launch, self.kinds, self.ptr = getattr(library, f"launch_{name}"), kinds, len(self.known) + 1
-        self.known.append(self)
-
-    def __call__(self, grid, block, args, shared=0):
-        assert block[0] <= 1024 and shared <= 227 << 10
-        kept = [self.argument(a) for a in args]
-        if len(kept) != len(self.kinds):
-            raise TypeError(f"the kernel takes {len(self.kinds)} arguments, found {len(kept)}")
-        pointers = (ctypes.c_void_p * len(kept))(*[a.ctypes.data for a in kept])
-        self.launch(*map(ctypes.c_uint, ((*grid, 1)[0], (*grid, 1)[1], block[0])), pointers)
-
-    def argument(self, value) -> np.ndarray:
-        """CuPy hands a number over by its own type: an int as 8 bytes, a bool as 1."""
-        if isinstance(value, (np.ndarray, np.generic)):
-            return np.asarray(value)
-        if isinstance(value, bool):
-            raise TypeError("a bool is handed over as one byte, but kernels take long long")
-        return np.array(value, np.int64 if value < 2**63 else np.uint64) if isinstance(value, int) else np.array(value, np.float64)
+    def __init__(self, library, name: str):
+        self.library, self.ptr = library, ctypes.addressof(ctypes.c_char.in_dll(library, f"function_{name}"))
 
 
 class Module:
@@ -482,23 +503,27 @@ class Module:
             waits = "true" if "__syncthreads" in text else "false"
             text = text.replace('extern "C" __global__', "__global__").replace(print_cuda.PREAMBLE, "")
             text = re.sub(r"extern __shared__ (.*)\[\];", rf"static \1[{Device.attributes['MaxSharedMemoryPerBlockOptin']}];", text)
+            sizes = ", ".join(f"sizeof({k})" for k in kinds)
             text += f"""
 extern "C" void launch_{name}(unsigned blocks, unsigned parts, unsigned threads, void **args) {{
     gridDim.x = blocks, gridDim.y = parts, blockDim.x = threads;
     for (blockIdx.y = 0; blockIdx.y < parts; blockIdx.y++)
         for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) fl_block(threads, [&] {{ {name}({call}); }}, {waits});
 }}
+static const int sizes_{name}[] = {{{sizes}}};
+extern "C" const struct {{ void (*launch)(unsigned, unsigned, unsigned, void **); int n; const int *sizes; }} function_{name} =
+    {{launch_{name}, {len(kinds)}, sizes_{name}}};
 """
             folder = Path(tempfile.mkdtemp(dir=_header()))
             (folder / "kernel.cpp").write_text('#include "../host.h"\n' + text)
             subprocess.run([*COMPILER, "-shared", "-fPIC", "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True)
-            self.compiled[source] = ctypes.CDLL(str(folder / "kernel.so")), name, kinds
+            self.compiled[source] = ctypes.CDLL(str(folder / "kernel.so")), name
         self.found = self.compiled[source]
 
     def get_function(self, name: str) -> Function:
-        library, found, kinds = self.found
+        library, found = self.found
         assert found == name
-        return Function(library, name, kinds)
+        return Function(library, name)
 
 
 def _split(parameters: str) -> list[str]:
@@ -510,42 +535,14 @@ def compile_using_nvrtc(source, options=(), arch=None, filename="", cache_in_mem
     return source.encode(), None
 
 
-class cublas:
-    """Column-major products of matrices found by address."""
-
-    dtypes = {2: np.float16, 14: ml_dtypes.bfloat16, 0: np.float32, 1: np.float64, 4: np.complex64, 5: np.complex128}
-    calls: list[str] = []
-
-    @classmethod
-    def gemmEx(cls, handle, opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute, algorithm):
-        cls.calls.append(f"gemm {opa} {opb}")
-        cls.product(opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute)
-
-    @classmethod
-    def gemmStridedBatchedEx(
-        cls, handle, opa, opb, m, n, k, alpha, a, ta, lda, sa, b, tb, ldb, sb, beta, c, tc, ldc, sc, count, compute, algo
-    ):
-        cls.calls.append(f"batched {opa} {opb}")
-        size = np.dtype(cls.dtypes[ta]).itemsize
-        for i in range(count):
-            args = (a + i * sa * size, ta, lda, b + i * sb * size, tb, ldb, beta, c + i * sc * size, tc, ldc, compute)
-            cls.product(opa, opb, m, n, k, alpha, *args)
-
-    @classmethod
-    def product(cls, opa, opb, m, n, k, alpha, a, ta, lda, b, tb, ldb, beta, c, tc, ldc, compute):
-        dtype = np.dtype(cls.dtypes[ta])
-        wide = {2: np.float32, 4: np.float32}.get(dtype.itemsize, dtype) if dtype.kind != "c" else dtype
-        assert lda >= (k if opa else m) and ldb >= (n if opb else k) and ldc >= m, "cuBLAS refuses such leading dimensions"
-
-        def matrix(pointer, op, rows, columns, lead):
-            stored = (columns, rows) if op else (rows, columns)
-            found = _at(pointer, stored, dtype, (dtype.itemsize, lead * dtype.itemsize))
-            return (found.T if op else found).astype(wide)
-
-        factor, keep = (_at(p, (), wide, ())[()] for p in (alpha, beta))
-        out = _at(c, (m, n), dtype, (dtype.itemsize, ldc * dtype.itemsize))
-        total = factor * (matrix(a, opa, m, k, lda) @ matrix(b, opb, k, n, ldb))
-        out[...] = (total + keep * out.astype(wide) if keep else total).astype(dtype)
+@lru_cache(1)
+def cublaslt() -> ctypes.CDLL:
+    """The library of fake_cublaslt.cpp in memory, where kernels/cuda/cublaslt.py finds it by its name."""
+    library = _header() / "cublaslt.so"
+    source = Path(__file__).with_name("fake_cublaslt.cpp")
+    name = "-Wl,-soname,libcublasLt.so.0"
+    subprocess.run(["g++", "-std=c++17", "-O2", "-shared", "-fPIC", str(source), name, "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
 
 
 # -- as a package --------------------------------------------------------------------------------------------------------
@@ -567,25 +564,15 @@ runtime = types.SimpleNamespace(
 )
 
 
-def _launch_kernel(function, across, down, deep, threads, *rest):
-    """The driver's launch: `pointers` is the address of the arguments' addresses."""
-    high, wide, shared, _, pointers, extra = rest
-    assert (deep, high, wide, extra) == (1, 1, 1, 0) and threads <= 1024 and shared <= 227 << 10
-    Function.known[function - 1].launch(*map(ctypes.c_uint, (across, down, threads)), ctypes.c_void_p(pointers))
-
-
-driver = types.SimpleNamespace(funcSetAttribute=lambda function, attribute, value: None, launchKernel=_launch_kernel)
+driver = types.SimpleNamespace(funcSetAttribute=lambda function, attribute, value: None)
 PROPERTIES = (
     "major minor totalGlobalMem multiProcessorCount warpSize maxThreadsPerMultiProcessor maxThreadsPerBlock sharedMemPerBlock l2CacheSize"
 ).split()
 _pinned: set[int] = set()
 
 
-def get_default_memory_pool() -> Pool:
-    return pool
-
-
-get_default_pinned_memory_pool = get_default_memory_pool
+def get_default_pinned_memory_pool() -> PinnedPool:
+    return PinnedPool()
 
 
 def set_allocator(function) -> None:
@@ -599,18 +586,20 @@ def empty_pinned(shape, dtype) -> np.ndarray:
     return found
 
 
-def _modules() -> dict[str, types.ModuleType]:
+def _modules() -> dict[str, types.ModuleType | None]:
     def module(name: str, **names) -> types.ModuleType:
         made = types.ModuleType(name)
         made.__dict__.update(names)
         return made
 
+    cublas = module("cupy.cuda.cublas")
+    cublaslt()
     cuda = module(
         "cupy.cuda", Device=Device, Stream=Stream, Event=Event, runtime=runtime, driver=driver, alloc=lambda size: allocator(size), cublas=cublas,
-        set_allocator=set_allocator, get_current_stream=Stream, get_elapsed_time=lambda a, b: 0.0,
+        set_allocator=set_allocator, get_current_stream=get_current_stream, get_elapsed_time=lambda a, b: 0.0, MemoryPointer=MemoryPointer,
     )  # fmt: skip
-    Stream.null = Stream()
-    cuda.memory = module("cupy.cuda.memory", OutOfMemoryError=OutOfMemoryError)
+    Stream.null = Stream(ptr=0)
+    cuda.memory = module("cupy.cuda.memory")
     found = {
         "cupy": sys.modules[__name__],
         "cupyx": module("cupyx", empty_pinned=empty_pinned, errstate=lambda **kwargs: contextlib.nullcontext()),
@@ -618,8 +607,8 @@ def _modules() -> dict[str, types.ModuleType]:
         "cupy.cuda.memory": cuda.memory,
         "cupy.cuda.compiler": module("cupy.cuda.compiler", compile_using_nvrtc=compile_using_nvrtc),
         "cupy.cuda.function": module("cupy.cuda.function", Module=Module),
-        "cupy.cuda.device": module("cupy.cuda.device", get_cublas_handle=lambda: 0),
         "cupy.cuda.cublas": cublas,
+        "cudnn": None,  # the package is not installed: see fake_cudnn.py
     }
     sys.modules[__name__].cuda = cuda
     return found
@@ -629,7 +618,7 @@ def _modules() -> dict[str, types.ModuleType]:
 def installed():
     """`import cupy` finds this module, and the CUDA room is imported anew on it."""
     before = {n: sys.modules.pop(n, None) for n in (*_modules(), *_rooms())}
-    sys.modules.update(_modules())
+    sys.modules.update(_modules())  # type: ignore[arg-type]
     arrays.cuda_room = None
     try:
         yield sys.modules[__name__]

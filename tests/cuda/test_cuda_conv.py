@@ -25,9 +25,15 @@ CASES = {
 }
 
 
-@pytest.fixture(params=["tiles", "columns"])
+@pytest.fixture(params=["tiles", "columns", "cudnn"])
 def path(request, gpu, monkeypatch):
-    """One kernel, and products by cuBLAS, a sample or two at a time."""
+    """One kernel, products by cuBLASLt, a sample or two at a time, and cuDNN."""
+    if request.param == "cudnn":
+        ran = request.getfixturevalue("graphs")
+        yield request.param
+        assert ran or "float64" in request.node.name
+        return
+    request.getfixturevalue("own_kernels")
     gpu.convolution._plan_of.cache_clear()
     if request.param == "columns":
         for name, value in (("LARGE", 0), ("LARGE_HALF", 0), ("FEW", 0), ("DEPTH", 0), ("COLUMNS", 2000)):
@@ -84,7 +90,7 @@ def test_channels_last(path, name):
     compare(CASES[name], last=True)
 
 
-def test_many_places(gpu):
+def test_many_places(own_kernels):
     """A weight's gradient over so many places that blocks share them; many blocks of results."""
     compare((3, (5, 33), (3, 3), (21, 40), {"padding": 1}), tolerance=1e-3)
 
@@ -108,7 +114,7 @@ def test_views_and_infinity(gpu):
     np.testing.assert_allclose(*found, 1e-4, 1e-4)
 
 
-def test_one_launch(gpu, monkeypatch):
+def test_one_launch(gpu, own_kernels, monkeypatch):
     """A small layer is one kernel forward, one for the input's gradient and one for the weight's."""
     launched, kernel = [], gpu.convolution._kernel
     monkeypatch.setattr(gpu.convolution, "_kernel", lambda *given: (launched.append(given[0].form), kernel(*given))[1])

@@ -7,8 +7,8 @@ import pytest
 import flambeau as torch
 import flambeau.ops.normalization
 import flambeau.ops.softmax
-from flambeau.kernels.cuda import print_rows
 from flambeau.kernels.loops import cuda
+from flambeau.kernels.loops.folds import as_loop
 from flambeau.kernels.loops.language import DECLARED, Loop, extent, pick, position, total
 from flambeau.kernels.reductions.fold import FOLDS
 
@@ -85,16 +85,14 @@ def test_results_do_not_vary(gpu):
 
 def test_every_declaration_prints():
     """Every fold and every loop has a kernel for each of its dtypes."""
-    for fold in FOLDS:
-        for dtype in fold.dtypes:
-            text = print_rows.print_fold(print_rows.FoldInstance(fold, dtype, 32, find=fold.find))
-            assert f"fl_fold_{fold.name}_" in text and text.count("{") == text.count("}")
     odd = Loop("odd", lambda x, at: (pick(0, at) * position, total(x) / extent), "ri r:i64", "ri r")
-    for loop in [*DECLARED.values(), odd]:
+    rows = [loop for loop in DECLARED.values() if not loop.lines]  # what has lines is made of others there: see cuda/norm.py
+    for loop in [*rows, *map(as_loop, FOLDS), *(as_loop(fold, True) for fold in FOLDS if fold.find), odd]:
         for dtype in loop.dtypes:
-            for items in (0, 1):
-                text = cuda.print_loop(cuda.Instance(loop, dtype, 32, 2, items if not loop.totals else 1))
-                assert f"fl_rows_{loop.name}_" in text and text.count("{") == text.count("}")
+            for items, columns, stage in ((1, False, None), (0, False, None), (0, True, None), (0, True, 0)):
+                if items or not loop.totals:
+                    text = cuda.print_loop(cuda.Instance(loop, dtype, 32, 2, items, columns, stage))
+                    assert f"fl_{loop.name}_" in text and text.count("{") == text.count("}")
 
 
 @pytest.mark.parametrize("shape", [(5, 384), (1, 8), (700, 20), (2, 3, 1000), (40, 7), (33, 1), (3, 5000), (3, 0), (0, 8)], ids=str)
@@ -125,10 +123,11 @@ def test_gradients_of_linear(gpu, shape):
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         for spread in (False, True):
             found = []
+            given = torch.randn(*shape[:-1], 5).to(dtype)
             for move in (lambda t, d=dtype: t.to(d), lambda t, d=dtype: t.cuda().to(d)):
                 leaves = [move(t).requires_grad_() for t in host]
                 out = linear(*leaves)
-                grad = torch.ones((), dtype=dtype, device=out.device).expand(out.shape) if spread else out.detach().cos()
+                grad = torch.ones((), dtype=dtype, device=out.device).expand(out.shape) if spread else move(given)
                 found.append(torch.autograd.grad(out, leaves, grad))
             for here, there in zip(*found, strict=True):
                 close(there, here)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels.cuda.print_norm import Norm, print_norm
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)
@@ -109,19 +108,12 @@ def test_special_values(gpu):
 
 def test_one_launch(gpu, monkeypatch):
     """Small batches take one kernel forward, running averages included, and one backward."""
-    launched, kernel = [], gpu.norm._kernel
-    monkeypatch.setattr(gpu.norm, "_kernel", lambda *given: (launched.append(given[3]), kernel(*given))[1])
+    launched, launches = [], gpu.rows.launches
+    gpu.rows.plan.cache_clear()
+    monkeypatch.setattr(gpu.rows, "launches", lambda *given: (launched.extend(found := launches(*given)), found)[1])
     layer = flambeau.nn.BatchNorm2d(4).cuda()
     layer(flambeau.randn(2, 4, 3, 3, device="cuda")).sum().backward()
     layer.eval()(flambeau.randn(2, 4, 3, 3, device="cuda"))
-    assert launched == ["whole", "whole", "given"]
-
-
-@pytest.mark.parametrize("stage", ["whole", "part", "finish", "given"])
-def test_every_stage_prints(stage):
-    """Nothing in the texts is left to fill in."""
-    for backward in (False, True):
-        text = print_norm(Norm("float32", backward, stage, 32, False))
-        assert text.count("{") == text.count("}") and not any(
-            word in text for word in ("LANE", "SETS", "THREADS", "BESIDE", "STAGE", "IS_")
-        )
+    norms = [instance for instance, _ in launched if "norm" in instance.loop.name]
+    names = ["batch_norm_training", "batch_norm_backward", "batch_norm_by_running"]
+    assert [k.loop.name for k in norms] == names and not any(k.stage for k in norms)

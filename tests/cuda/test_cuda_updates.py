@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flambeau as torch
-from flambeau.kernels.cuda import print_updates
+from flambeau.kernels.loops.cuda import Instance, print_loop
 from flambeau.ops import updates
 
 STEPS = {
@@ -48,6 +48,6 @@ def test_half_precision(gpu):
 @pytest.mark.parametrize("update", updates.everything(), ids=lambda u: u.name)
 def test_every_rule_prints(update):
     """Every rule is a CUDA kernel, named after it, that writes all but the gradient."""
-    text = print_updates.print_update(update, "float32")
+    text = print_loop(Instance(update.loop, "float32", 256, listed=True))
     assert f"fl_{update.name.replace('.', '_')}_f32(const __grid_constant__ Pieces all" in text and text.count("{") == text.count("}")
-    assert "a0[i] = " in text and "    a1[i] = " not in text
+    assert "(z0 + at) = " in text and "z0 = (float *)b0" in text and "*)b1" not in text

@@ -11,10 +11,10 @@ beforehand, and a leaf waits for the last of them: its hooks still run as early 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache as cache
 from heapq import heappop, heappush
+from operator import attrgetter
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -150,7 +150,7 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
         grads = buffers.pop(node)
         if quickly and modes.special == 1 and grads is not None and node.n_outputs == 1 and node.hooks is None:
             sent = recorder.run_node(node, grads)
-        elif node.hooks is not None or goal is not None or modes.special:
+        elif node.hooks is not None or modes.special or (goal is not None and goal.asks_of(node)):
             grads = grads if node.n_outputs > 1 else [grads]
             sent = run_node(node, grads, goal)
             if sent is None:
@@ -190,7 +190,7 @@ class Waiting:
 
     def __init__(self, roots: Sequence, goal: Goal | None):
         self.goal = goal
-        self.uses = Counter(id(target) for target, nr in edges_from(roots) if nr == LEAF)  # id of a leaf -> gradients still to come
+        self.uses = reached(roots)[1] if goal is None else dict(goal.uses)  # id of a leaf -> gradients still to come
         self.sums: dict[int, Any] = {}
 
     def arrive(self, leaf, grad, node: Node | None):
@@ -213,6 +213,9 @@ class Waiting:
         return None
 
 
+_sequence = attrgetter("sequence")
+
+
 class Goal:
     """What a backward pass is for, where it is not for all leaves: gradients to return, or leaves and nodes to reach."""
 
@@ -222,21 +225,30 @@ class Goal:
         aims = (capture if only is None else only) or ()
         self.visited = {id(target) for target, _ in aims}  # what receives gradients
         self.running: set[int] = set() if only is None else {id(target) for target, nr in only if nr != LEAF}
+        self.asked = {id(target) for target, _ in capture or ()}
         self._mark(roots)
-        self.visited |= self.running
 
     def _mark(self, roots: Sequence[tuple]) -> None:
         """Only nodes on a way to an aim run. Going by their numbers, a node comes after all it leads to."""
-        nodes = {target for target, nr in edges_from(roots) if nr != LEAF}
-        for node in sorted(nodes, key=lambda n: n.sequence):
-            if any(edge is not None and (id(edge[0]) in self.running or id(edge[0]) in self.visited) for edge in node.edges):
-                self.running.add(id(node))
+        running, visited = self.running, self.visited
+        visited |= running
+        nodes, self.uses = reached(roots)
+        for node in sorted(nodes, key=_sequence):
+            for edge in node.edges:
+                if edge is not None and id(edge[0]) in visited:
+                    running.add(id(node))
+                    visited.add(id(node))
+                    break
 
     def keep(self, target, nr: int, grad) -> None:
         """Note the gradient of something wanted."""
         at = self.wanted.get((id(target), nr))
         if at is not None:
             self.captured[at] = grad
+
+    def asks_of(self, node: Node) -> bool:
+        """Whether a node is not simply to run: its gradients are wanted, or nothing that it leads to."""
+        return id(node) in self.asked or id(node) not in self.running
 
     def passes(self, node: Node, grads: list) -> bool:
         """Whether the node is to run, after what is wanted of the gradients that arrived has been noted."""
@@ -250,6 +262,25 @@ def receivers() -> set[int]:
     """The ids of all nodes and leaves to which gradients go in the backward pass that is running."""
     task = state.task
     return {id(target) for target, _ in edges_from(task.roots) if task.goal is None or id(target) in task.goal.visited}
+
+
+def reached(roots: Sequence) -> tuple[set[Node], dict[int, int]]:
+    """The nodes that edges lead to, and how many edges lead to each leaf, by its id. `edges_from` without its pauses, for what every pass asks."""
+    nodes: set[Node] = set()
+    uses: dict[int, int] = {}
+    stack: list[Sequence] = [roots]
+    while stack:
+        for edge in stack.pop():
+            if edge is None:
+                continue
+            target, nr = edge
+            if nr == LEAF:
+                uses[id(target)] = uses.get(id(target), 0) + 1
+            elif target not in nodes:
+                nodes.add(target)
+                if not target.closed:
+                    stack.append(target.edges)
+    return nodes, uses
 
 
 def edges_from(roots: Sequence) -> Iterator[tuple]:

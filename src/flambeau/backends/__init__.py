@@ -1,8 +1,8 @@
 """torch.backends: which libraries are there, and the switches PyTorch has for them.
 
 Programs set `torch.backends.cudnn.benchmark = True` and the like before they train. Those switches can be set and read here, with PyTorch's
-defaults; the only one that anything depends on is `cuda.matmul.allow_tf32`, which is `set_float32_matmul_precision` by another name. What
-Flambeau computes with instead of these libraries is in `flambeau info`.
+defaults. What is said of `cudnn` and of `cuda.matmul` has effect on GPUs, the rest has none. What Flambeau computes with on the CPU instead of these libraries
+is in `flambeau info`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 from flambeau import cuda as _cuda
 from flambeau import settings as _settings
+from flambeau.kernels import libraries as _libraries
 from flambeau.nn import attention as _attention
 from flambeau.nn.attention import SDPBackend
 
@@ -18,19 +19,38 @@ __all__ = ["allow_fp16_bf16_reduction_math_sdp", "fp16_bf16_reduction_math_sdp_a
 
 def is_built() -> bool:
     """Whether GPUs can be used if there are any: CuPy is installed. `torch.cuda.is_available` says whether there are any."""
-    return _cuda._installed()
+    return _cuda.choosing.installed()
+
+
+def _product_switch(bit: int, opposite: bool, meaning: str) -> property:
+    """A switch of products, as an attribute; `opposite` where the bit says that something is not allowed."""
+
+    def get(self) -> bool:
+        return bool(_libraries.products & bit) != opposite
+
+    def switch(self, allowed: bool) -> None:
+        _libraries.switch_products(bit, bool(allowed) != opposite)
+
+    return property(get, switch, doc=meaning)
 
 
 class _Matmul:
     """How exact matrix products on GPUs are. Other names than these are refused, so that a misspelt one is noticed."""
 
-    __slots__ = ("_word", "allow_bf16_reduced_precision_reduction", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction")
+    __slots__ = ("_word",)
 
     def __init__(self) -> None:
         self._word = "none"
-        self.allow_fp16_reduced_precision_reduction = True
-        self.allow_bf16_reduced_precision_reduction = True
-        self.allow_fp16_accumulation = False
+
+    allow_fp16_reduced_precision_reduction = _product_switch(
+        _libraries.WIDE_SUMS_OF_FLOAT16, True, "Whether parts of a long sum may be added up in float16."
+    )
+    allow_bf16_reduced_precision_reduction = _product_switch(
+        _libraries.WIDE_SUMS_OF_BFLOAT16, True, "Whether parts of a long sum may be added up in bfloat16."
+    )
+    allow_fp16_accumulation = _product_switch(
+        _libraries.SUMS_IN_FLOAT16, False, "Whether products of float16 may be added up in float16 altogether."
+    )
 
     @property
     def allow_tf32(self) -> bool:
@@ -63,7 +83,7 @@ def preferred_linalg_library(backend: str | None = None) -> str:
 
 
 def preferred_blas_library(backend: str | None = None) -> str:
-    """Which library multiplies matrices on a GPU: cuBLAS. Others are refused."""
+    """Which library multiplies matrices on a GPU: cuBLAS, of which cuBLASLt is a part. Others are refused."""
     return _only("cublas", backend, ("default", "cublas"), ("cublaslt", "ck", "hipblaslt"))
 
 

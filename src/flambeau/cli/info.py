@@ -152,7 +152,7 @@ def _first_line(command: list[str]) -> str:
 def cuda_facts() -> dict[str, Any]:
     """CuPy's version and the GPUs it finds; otherwise what to do."""
     found: dict[str, Any] = {"available": False, "cupy": None, "runtime": None, "driver": None, "devices": [], "advice": None}
-    if not cuda._installed():
+    if not cuda.choosing.installed():
         return found | {"advice": "CuPy is not installed: pip install 'flambeau[cuda]' on a machine with an NVIDIA GPU"}
     import cupy
 
@@ -165,7 +165,7 @@ def cuda_facts() -> dict[str, Any]:
     runtime = cupy.cuda.runtime
     return found | {
         "available": True,
-        "runtime": cuda._runtime_version(),
+        "runtime": cuda.choosing.runtime_version(),
         "driver": _cuda_version(runtime.driverGetVersion()),
     }
 

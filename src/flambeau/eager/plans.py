@@ -189,6 +189,9 @@ class Plan:
     def add(self, about: Note, result: Any) -> None:
         """One more step."""
         step, only = STEPS[about.kind](self, about), self.notes == 1
+        if type(about.op) is Assignment and self.steps and step.writes_for(self.steps[-1], about):
+            self.steps.pop()
+            del self.numbers[id(self.alive.pop())]
         if only and not self.wants and about.kind == MAKES and about.op.kind == "array":
             step.use_first_alone(about, result)
         if not only and about.kind == MAKES and about.op.kind == "array" and type(about.op) is not Factory:
@@ -452,8 +455,7 @@ class FormulaStep(Step):
         elif mixed or home is not getattr(arrays.cuda_room, "ndarray", None):
             raise Unplanned
         else:
-            run, kernel, n = arrays.cuda_room.run, op.kernel, len(operands)
-            self.run = lambda *given: run(kernel, given[:n], given[n:], key, out_dtype, None)
+            self.run = arrays.cuda_room.formula(op.kernel, key, out_dtype)
 
     def _operand(self, plan: Plan, value: Any, at: int | None, key: Any, mixed: bool) -> int:
         from flambeau.eager.pointwise import as_number
@@ -568,6 +570,21 @@ class WriteStep(Step):
             type(self.op) is Assignment and not how.recorded
         ):  # refused if any operand of the call wants a gradient, or lies in the same memory
             self.tensors = (written, *[n for n in range(plan.given) if n != written])
+
+    def writes_for(self, maker: Step, about: Note) -> bool:
+        """Whether this step, which copies the only result of another one to where it is wanted, can do its work there, too."""
+        out, result = (v._array for v in about.values) if len(about.values) == 2 else (None, None)
+        into = getattr(maker.run, "into", None) if maker.kind == MAKES and maker.n_results == 1 and not maker.several else None
+        if (
+            into is None
+            or self.codes[1:] != [maker.first_result]
+            or any(c >= FRESH for c in maker.codes)
+            or out.dtype != result.dtype
+            or out.strides != result.strides
+        ):
+            return False
+        self.run, self.codes, self.values, self.names = into, [self.codes[0], *maker.codes], maker.values, None
+        return maker.names is None
 
     def record_so(self, first: Tensor, values: Sequence, numbers_at: list) -> None:
         """The history that the tensor has now is the one it is to have after every such call."""

@@ -300,15 +300,7 @@ def writer(op, out, key, out_dtype) -> Callable:
     """What writes over an array like `out`, of such arrays and numbers; NotImplemented where there is more to it."""
     if type(out) is np.ndarray:
         return op.kernel.launch_into
-    run, kernel, n = arrays.cuda_room.run, op.kernel, len(op.operands)
-
-    def into(out, *given):
-        others = [v for v in given[1:n] if type(v) is type(out)]
-        if any(a.ndim and a.shape != out.shape for a in others) or overlaps(out, others):
-            return NotImplemented  # it may broadcast the result to another shape, which is for `run_inplace` to refuse
-        return run(kernel, given[:n], given[n:], key, out_dtype, out)
-
-    return into
+    return arrays.cuda_room.formula(op.kernel, key, out_dtype).into
 
 
 def run_inplace(op, operands: tuple, options: tuple) -> Tensor:

@@ -25,13 +25,17 @@ def move(rule: Rule, names: tuple[str, ...], tensors: Sequence[list[Tensor]], op
         tensors = _here(tensors)
     if modes.state.grad or _seen() or calls.dispatched(tensors):
         options = {name: v.squeeze() if isinstance(v, Tensor) and v.dim() else v for name, v in options.items()}
-        for operands in zip(*tensors, strict=True):
-            _as_operations(rule, names, operands, options)
+        for i, operands in enumerate(zip(*tensors, strict=True)):
+            _as_operations(rule, names, operands, {name: v.of[i] if type(v) is OnGpu else v for name, v in options.items()})
         return
-    for name, value in options.items():
-        if isinstance(value, Tensor):
-            options[name] = value.item()
     lists = tuple([[t._array for t in group] for group in tensors])
+    for name, value in options.items():
+        if isinstance(value, Tensor) and arrays.on_gpu(value._array) and all(map(arrays.on_gpu, lists[0])):
+            options[name] = [value._array] * len(lists[0])
+        elif isinstance(value, Tensor):
+            options[name] = value.item()
+        elif type(value) is OnGpu:
+            options[name] = [t._array for t in value.of]
     updates.run(rule.kernel(names), lists, [options[name] for name in rule.options])
     for i, group in enumerate(tensors):
         if i != 1:
@@ -66,14 +70,35 @@ def _as_operations(rule: Rule, names: tuple[str, ...], tensors: Sequence[Tensor]
 
 def read(numbers: Sequence[Tensor]) -> list[float]:
     """The values of tensors of one element."""
-    return [t._array.item() for t in numbers]
+    return [arrays.item(t._array) for t in numbers]
+
+
+class OnGpu:
+    """Numbers that lie on a GPU, a tensor of one element for each parameter: kernels read them there, and nobody waits for their values."""
+
+    def __init__(self, of: Sequence[Tensor]):
+        self.of = of
 
 
 def advance(steps: Sequence[Tensor]) -> list[float]:
     """Add 1 to every counter; their new values."""
+    if arrays.cuda_room is not None:
+        arrays.cuda_room.graphs.refuse(
+            "a step that is counted in main memory", "capturable=True counts on the GPU, where an optimizer has it"
+        )
     found = [t._array.item() + 1.0 for t in steps]
     write(steps, found)
     return found
+
+
+def counted(steps: Sequence[Tensor]) -> list:
+    """The same; of counters that all lie on a GPU not their values, but where they lie, for rules to read there."""
+    counters = [t._array for t in steps]
+    if _seen() or not all(map(arrays.on_gpu, counters)) or len({a.dtype for a in counters}) > 1:
+        return advance(steps)
+    arrays.cuda().advance(counters)
+    _note_writes(steps)
+    return [OnGpu(steps)] * len(steps)
 
 
 def write(numbers: Sequence[Tensor], values: Sequence[float]) -> None:

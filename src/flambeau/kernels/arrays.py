@@ -127,7 +127,7 @@ def empty_beside(array: Array, shape: Sequence[int], dtype: np.dtype) -> Array:
     if type(array) is ndarray:
         return native.empty(tuple(shape), dtype)
     if on_only_gpu(array) and 0 not in shape:
-        return cuda_room.ndarray(tuple(shape), dtype)
+        return cuda_room.launch.empty(tuple(shape), dtype)
     return empty(shape, dtype, device_of(array))
 
 
@@ -511,6 +511,11 @@ def to_device(array: Array, device: devices.device, non_blocking: bool = False) 
         return to_device(plain(array), device, non_blocking)
     _check_for_gpu(array.dtype)
     return cuda().to_device(array, device, non_blocking)
+
+
+def carried(out: Array, source: Array, non_blocking: bool) -> bool:
+    """Copy between main memory and a GPU without a detour, where both lie alike."""
+    return (on_gpu(out) or on_gpu(source)) and cuda_room.carried(out, source, non_blocking)
 
 
 def _check_for_gpu(dtype: np.dtype) -> None:

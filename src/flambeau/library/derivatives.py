@@ -195,61 +195,54 @@ enter({
 })  # fmt: skip
 
 
-def _normalized(input: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
-    return (input - mean) * rstd
+def _asked(mask: list[bool], *gradients: Callable) -> tuple:
+    """Those that are wanted; None for the others."""
+    return tuple([gradient() if wanted else None for wanted, gradient in zip(mask, gradients, strict=True)])
+
+
+def _through_norm(h: Tensor, y: Tensor, rstd: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """How h, the gradient of y, reaches what y is the normalization of."""
+    return (h - h.mean(dims, keepdim=True) - y * (h * y).mean(dims, keepdim=True)) * rstd
 
 
 @part("native_layer_norm_backward")
 def native_layer_norm_backward(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask):
-    trailing = tuple(range(input.dim() - len(normalized_shape), input.dim()))
-    leading = tuple(range(input.dim() - len(normalized_shape)))
-    x = _normalized(input, mean, rstd)
-    found: list[Any] = [None, None, None]
-    if output_mask[0]:
-        g = grad_out if weight is None else grad_out * weight
-        found[0] = (g - g.mean(trailing, keepdim=True) - x * (g * x).mean(trailing, keepdim=True)) * rstd
-    if output_mask[1] and weight is not None:
-        found[1] = ((grad_out * x).sum(leading) if leading else grad_out * x).to(weight.dtype)
-    if output_mask[2] and bias is not None:
-        found[2] = (grad_out.sum(leading) if leading else grad_out).to(bias.dtype)
-    return tuple(found)
+    y, trailing = (input - mean) * rstd, tuple(range(-len(normalized_shape), 0))
+    return _asked(
+        output_mask,
+        lambda: _through_norm(grad_out if weight is None else grad_out * weight, y, rstd, trailing),
+        lambda: None if weight is None else (grad_out * y).sum_to_size(tuple(normalized_shape)).to(weight.dtype),
+        lambda: None if bias is None else grad_out.sum_to_size(tuple(normalized_shape)).to(bias.dtype),
+    )
 
 
 @part("native_group_norm_backward")
 def native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask):
-    grouped = input.reshape(N, group, -1)
-    x = _normalized(grouped, mean.view(N, group, 1), rstd.view(N, group, 1)).reshape(N, C, HxW)
-    grads = grad_out.reshape(N, C, HxW)
-    found: list[Any] = [None, None, None]
-    if output_mask[0]:
-        g = (grads if weight is None else grads * weight.view(1, C, 1)).reshape(N, group, -1)
-        y = x.reshape(N, group, -1)
-        found[0] = ((g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)) * rstd.view(N, group, 1)).view(input.shape)
-    if output_mask[1] and weight is not None:
-        found[1] = (grads * x).sum((0, 2))
-    if output_mask[2]:
-        found[2] = grads.sum((0, 2))
-    return tuple(found)
+    mean, rstd = mean.view(N, group, 1), rstd.view(N, group, 1)
+    y, grads = (input.reshape(N, group, -1) - mean) * rstd, grad_out.reshape(N, C, HxW)
+    h = grads if weight is None else grads * weight.view(1, C, 1)
+    return _asked(
+        output_mask,
+        lambda: _through_norm(h.reshape(N, group, -1), y, rstd, (-1,)).view(input.shape),
+        lambda: None if weight is None else (grads * y.reshape(N, C, HxW)).sum((0, 2)),
+        lambda: grads.sum((0, 2)),
+    )
 
 
 @part("native_batch_norm_backward")
 def native_batch_norm_backward(
     grad_out, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask
 ):  # fmt: skip
-    shape = [1, -1] + [1] * (input.dim() - 2)
-    others = (0, *range(2, input.dim()))
+    shape, others = [1, -1] + [1] * (input.dim() - 2), (0, *range(2, input.dim()))
     mean, rstd = (save_mean, save_invstd) if train else (running_mean, (running_var + eps).rsqrt())
-    x = _normalized(input, mean.view(shape), rstd.view(shape))
-    found: list[Any] = [None, None, None]
-    if output_mask[0]:
-        g = grad_out if weight is None else grad_out * weight.view(shape)
-        centred = g - g.mean(others, keepdim=True) - x * (g * x).mean(others, keepdim=True) if train else g
-        found[0] = centred * rstd.view(shape)
-    if output_mask[1]:
-        found[1] = (grad_out * x).sum(others)
-    if output_mask[2]:
-        found[2] = grad_out.sum(others)
-    return tuple(found)
+    mean, rstd = mean.view(shape), rstd.view(shape)
+    y, h = (input - mean) * rstd, grad_out if weight is None else grad_out * weight.view(shape)
+    return _asked(
+        output_mask,
+        lambda: _through_norm(h, y, rstd, others) if train else h * rstd,
+        lambda: (grad_out * y).sum(others),
+        lambda: grad_out.sum(others),
+    )
 
 
 # -- those that were told where the largest were -----------------------------------------------------------------------------------------

@@ -237,8 +237,10 @@ def _allocator(device: str | None) -> tuple[int, int, float]:
     room = arrays.cuda()
     index = devices.device(device).index
     index = room.current_device() if index is None else index
+    counters = room.memory.stats(index)
+    kept = counters["reserved_bytes.all.current"] - counters["allocated_bytes.all.current"]
     with room.Device(index):
-        return room.peak(index, 0), room.pool.total_bytes() - room.pool.used_bytes(), room.runtime.memGetInfo()[1]
+        return counters["allocated_bytes.all.peak"], kept, room.runtime.memGetInfo()[1]
 
 
 def _repeated(live: Live) -> dict[str, str]:

@@ -165,21 +165,22 @@ def _rrelu(input, lower: float, upper: float, training: bool, inplace: bool, gen
     return input.mul_(slopes) if inplace else input * slopes
 
 
-@composite(method=False, grad_name="RreluWithNoiseBackward0")
+RRELU = "x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."
+random_relu = functools.partial(composite, method=False, grad_name="RreluWithNoiseBackward0", doc=RRELU)
+
+
+@random_relu()
 def rrelu(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
-    """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
     return _rrelu(input, lower, upper, training, False, generator)
 
 
-@composite(method=False, aliases=("nn.functional.rrelu_",))
+@composite(method=False, aliases=("nn.functional.rrelu_",), doc=f"{RRELU} Written over the input.")
 def rrelu_(input, lower=1 / 8, upper=1 / 3, training=False, generator=None):
-    """The same, written over the input."""
     return _rrelu(input, lower, upper, training, True, generator)
 
 
-@composite(name="nn.functional.rrelu", method=False, grad_name="RreluWithNoiseBackward0")
+@random_relu(name="nn.functional.rrelu")
 def functional_rrelu(input, lower=1 / 8, upper=1 / 3, training=False, inplace=False):
-    """x above zero; below, x times a slope drawn from [lower, upper) for each element, or (lower + upper) / 2 if not training."""
     return _rrelu(input, lower, upper, training, inplace)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from flambeau import dtypes
-from flambeau.kernels import arrays, layout
+from flambeau.kernels import layout
 from flambeau.kernels.templates import attention
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.dropout import functional_dropout
@@ -45,7 +45,8 @@ def scaled_dot_product_attention(
     if mask is not None:
         _check_mask_fits(mask, (*lead, query.shape[-2], key.shape[-2]))
         lead = layout.broadcast_shapes(lead, tuple(mask.shape[:-2]))
-    q, k, v = (t if tuple(t.shape[:-2]) == lead else t.expand((*lead, *t.shape[-2:])) for t in (query, key, value))
+    q = query if tuple(query.shape[:-2]) == lead else query.expand((*lead, *query.shape[-2:]))
+    k, v = (t if t.dim() == q.dim() else t.expand((*lead, *t.shape[-2:])) for t in (key, value))
     scale = 1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else float(scale)
     if plain:
         out = _as_it_stands(q, k, v, mask, dropout_p, is_causal, scale)
@@ -130,16 +131,8 @@ def _grouped(query, key, value, mask):
 
 @on_arrays(name="_attention", returns="out lse", grad_name="ScaledDotProductFlashAttentionForCpuBackward0")
 def _attention(query, key, value, mask, scale, causal):
-    """(softmax(scale q kᵀ + mask) v, log of the sum of exp of the scores). All of the same leading dimensions, the mask repeating."""
-    if query.dtype.itemsize > 2:
-        return attention.forward(query, key, value, mask, scale, causal)
-    out, lse = attention.forward(*map(_wide, (query, key, value, mask)), scale, causal)
-    return arrays.cast(out, query.dtype), lse
-
-
-def _wide(array):
-    """Half precision as float32."""
-    return arrays.cast(array, dtypes.float32.numpy) if array is not None and array.dtype.itemsize == 2 else array
+    """(softmax(scale q kᵀ + mask) v, log of the sum of exp of the scores). Key and value may have leading dimensions of 1 where the query's are not."""
+    return attention.forward(query, key, value, mask, scale, causal)
 
 
 _attention.first_alone = lambda *given: _attention.forward(*given)[0]
@@ -167,8 +160,7 @@ def _(grads, query, key, value, mask, scale, causal, out, lse, again):
 @on_arrays(name="_attention_backward", returns="query key value", differentiable=False)
 def _attention_backward(grad, query, key, value, mask, out, lse, scale, causal):
     """The gradients of query, key and value."""
-    operands = map(_wide, (grad, query, key, value, mask, out))
-    return tuple(arrays.cast(found, query.dtype) for found in attention.backward(*operands, lse, scale, causal))
+    return attention.backward(grad, query, key, value, mask, out, lse, scale, causal)
 
 
 @_attention_backward.meta
@@ -207,4 +199,4 @@ def _by_formula(grad, query, key, value, mask, scale: float, causal: bool):
     dp = g.matmul(v.transpose(-2, -1))
     ds = p * (dp - (dp * p).sum(-1, keepdim=True)) * scale
     found = ds.matmul(k), ds.transpose(-2, -1).matmul(q), p.transpose(-2, -1).matmul(g)
-    return tuple(t.to(query.dtype) for t in found)
+    return tuple(t.sum_to_size(tuple(like.shape)).to(query.dtype) for t, like in zip(found, (query, key, value), strict=True))

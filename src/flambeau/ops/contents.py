@@ -26,6 +26,7 @@ ON_DEMAND = {
     "softmax": "nn.functional.* special.* log_softmax softmax",
     "normalization": """nn.functional.* layer_norm() rms_norm() group_norm() batch_norm() instance_norm() native_layer_norm() native_group_norm()
                         native_batch_norm()""",
+    "batch_norm": "",
     "rows": """nn.functional.* index_add index_copy index_fill index_reduce index_select embedding() embedding_renorm_()
                .index_add_ .index_copy_ .index_fill_ .index_reduce_""",
     "selection": "argwhere nonzero nonzero_static put take .put_",

@@ -190,7 +190,7 @@ def _copy(input, other, non_blocking=False):
         other, same = _number(other), False
     if not same and layout.broadcast_shapes(input.shape, other.shape) != tuple(input.shape):
         layout.expand(other.shape, arrays.element_strides(other), input.shape)  # raises, naming the dimension
-    if arrays.wrote(input, other):
+    if arrays.wrote(input, other) or arrays.carried(input, other, non_blocking):
         return
     other = arrays.to_device(other, arrays.device_of(input), non_blocking)
     arrays.write(input, arrays.apart(input, other))

@@ -1,6 +1,6 @@
 """Cross entropy: how surprised a model is by the class that was right. The loss of classifiers and language models.
 
-    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward (kernels/templates/cross_entropy.py)
+    cross_entropy   of logits: -log(softmax(x)[target]), one fused loop forward and one backward
     nll_loss        of logarithms of probabilities that are there already: -x[target]
 
 Both take inputs (N, C), (C) or (N, C, d1, d2, ...) and targets (N), () or (N, d1, d2, ...) of class numbers. Classes may weigh differently: the mean
@@ -9,13 +9,14 @@ is then that of the weights. Targets equal to `ignore_index` count nothing. cros
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays
-from flambeau.kernels.indexing import gather
+from flambeau.kernels.indexing import gather, index_errors
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.loops import joined, run
 from flambeau.kernels.loops.evaluate import evaluate
@@ -24,7 +25,7 @@ from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
 from flambeau.kernels.reductions.reduce import dense
 from flambeau.kernels.templates import cross_entropy as classes
-from flambeau.kernels.templates.cross_entropy import flat_target
+from flambeau.kernels.templates.cross_entropy import check, flat_target
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.loss_reduction import chosen, reduced, warn_of_probabilities
 from flambeau.ops.results import Kept
@@ -74,18 +75,60 @@ def _row_back_smoothed(x, target, high, powers, scale, ignore, smoothing):
 
 
 WIDE = "r:wide r:wide r:wide"
-LOSSES = declare(Loop("losses", _of_row, "ri r:i64", WIDE, "i64"))
-SMOOTHED = declare(Loop("losses_smoothed", _of_row_smoothed, "ri r:i64", WIDE, "i64 T"))
+CLASS = index_errors.CLASS
+LOSSES = declare(Loop("losses", _of_row, "ri r:i64", WIDE, "i64", error=CLASS))
+SMOOTHED = declare(Loop("losses_smoothed", _of_row_smoothed, "ri r:i64", WIDE, "i64 T", error=CLASS))
 SUMMARY = declare(Loop("losses_summary", _of_all, "ri ri:i64", "r r", "i64 i64 T", ("float32", "float64")))
 BACK = declare(Loop("losses_backward", _row_back, "ri r:i64 r:wide r:wide", options="i64 T"))
 BACK_SMOOTHED = declare(Loop("losses_backward_smoothed", _row_back_smoothed, f"ri r:i64 {WIDE}", options="i64 T"))
+
+
+# Those of a GPU: weights are looked up before, what everything is divided by lies in memory, and a target that is no class is noted.
+
+
+def _of_logs(x, target, ignore):
+    """The loss of a row of logarithms."""
+    return e.where(e.eq(target, ignore), e.const(0), -pick(0, target))
+
+
+def _of_all_weighted(loss, target, share, ignore, classes, mean):
+    """The same where every row has a share: (sum or mean of the losses, sum of the shares)."""
+    counts = ~e.eq(target, ignore)
+    shares = total(e.where(counts, share, e.const(0)))
+    return total(e.where(counts, loss * share, e.const(0))) / e.where(mean > 0, shares, e.const(1.0)), shares
+
+
+LOGS = Loop("losses_of_logs", _of_logs, "ri r:i64", "r:wide", "i64", error=CLASS)
+SUMMARY_WEIGHTED = Loop("losses_summary_weighted", _of_all_weighted, "ri ri:i64 ri", "r r", "i64 i64 T", ("float32", "float64"))
+
+
+SUMMARIES = SUMMARY, SUMMARY_WEIGHTED
+
+
+@lru_cache(None)
+def _backward_loop(of_logs: bool, weighted: bool, mean: bool) -> Loop:
+    """The gradient of a row: of a share of the whole, for weights, and for the mean over what they sum up to."""
+
+    def formula(*given):
+        *found, ignore, smoothing = given
+        (target, grad), rest = (found[:2], found[2:]) if of_logs else ((found[1], found[4]), found[5:])
+        scale = grad * rest[0] if weighted else grad
+        scale = scale / rest[-1] if mean else scale
+        if of_logs:
+            return e.where(e.eq(position, target) & ~e.eq(target, ignore), -scale, e.const(0))
+        return _row_back_smoothed(found[0], target, found[2], found[3], scale, ignore, smoothing)
+
+    loads = ("r:i64 r" if of_logs else "ri r:i64 r:wide r:wide r") + " r:wide" * (weighted + mean)
+    return Loop(f"losses{'_of_logs' * of_logs}{'_weighted' * weighted}{'_mean' * mean}_backward", formula, loads, options="i64 T")
+
+
 AT_ONCE = joined.declare(joined.Joined("mean_loss", LOSSES, SUMMARY, ("s0", "x1")))
 
 
 def losses(x, target, ignore: int, smoothing: float, mean: bool):
     """(sum or mean of the losses (), room (N + 1, 3)) on the CPU. x (N, C), target (N) of int64, both contiguous. IndexError for a target that is no class.
 
-    The room is of float64 for that dtype, else of float32: see kernels/templates/cross_entropy.py.
+    The room has for each row its loss, its maximum and sum(exp(x - maximum)), then how many rows count; of float64 for that dtype, else of float32.
     """
     (n, c), view = x.shape, native.strided_view
     dtype = FLOAT64 if x.dtype == FLOAT64 else FLOAT32
@@ -103,7 +146,7 @@ def losses(x, target, ignore: int, smoothing: float, mean: bool):
         result, memory[0, n] = result.reshape(()), count[0, 0]
     room = memory.T
     if room[n, 0] < 0:
-        classes.check(target, c, ignore)
+        check(target, c, ignore)
     return result if x.dtype == dtype else arrays.cast(result, x.dtype), room
 
 
@@ -147,9 +190,10 @@ _many_back = getattr(native.kernel(f"short.{BACK.name}"), "into", native.not_com
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _cross_entropy(input, target, weight, ignore_index, reduction, smoothing, kept):
     """Cross entropy of logits and class numbers. (N, C, *), (N, *) -> (), or (N, *) for "none". Fills `kept` with what backward needs."""
-    found = classes.at_once(input, target, weight, ignore_index, smoothing, reduction, kept)
-    if found is not None:
-        return found
+    loop, options = (SMOOTHED, (ignore_index, smoothing)) if smoothing else (LOSSES, (ignore_index,))
+    whole = classes.at_once(loop, SUMMARIES, input, target, weight, options, reduction, kept)
+    if whole is not None:
+        return whole
     rows, labels = _rows(input), flat_target(target)
     result, room = losses(rows, labels, ignore_index, smoothing, reduction == "mean")
     kept["room"], kept["total"] = room, room[-1, 0]
@@ -182,6 +226,27 @@ def weights_of(found, labels, weight, ignore_index):
     return xp.where(labels == ignore_index, 0, weight.take(xp.clip(labels, 0, max(weight.size - 1, 0)))) if weight.size else found
 
 
+@_cross_entropy.work
+def _(input, target, weight, ignore_index, reduction, smoothing, kept):
+    n, c = input.shape if input.ndim == 2 else (0, 0)
+    plain = n and weight is None and not smoothing and reduction != "none" and input.dtype.char in "fd" and target.dtype == INT64
+    if not plain or not 0 < input.size <= run.INLINE or not (input.flags.c_contiguous and target.flags.c_contiguous):
+        return None
+    mean, dtype, empty = reduction == "mean", input.dtype, native.empty
+
+    def at_once(input, target, kept):
+        memory = empty((3, n + 1), dtype)
+        result = _at_once(input, target, ignore_index, mean, memory)
+        if result is None:
+            return NotImplemented
+        kept["room"], kept["total"] = memory.T, memory[0, n]
+        if kept["total"] < 0:
+            classes.check(target, c, ignore_index)
+        return result
+
+    return at_once
+
+
 @_cross_entropy.meta
 def _(input, target, weight, ignore_index, reduction, smoothing, kept):
     return () if reduction != "none" or input.ndim == 1 else target.shape, input.dtype
@@ -190,7 +255,8 @@ def _(input, target, weight, ignore_index, reduction, smoothing, kept):
 @on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
 def _cross_entropy_backward(grad, input, target, weight, ignore_index, reduction, smoothing, kept):
     """The derivative by logits, in one loop."""
-    found = classes.gradients_at_once(grad, input.shape, input, target, weight, ignore_index, smoothing, reduction, kept)
+    loop = _backward_loop(False, "shares" in kept, reduction == "mean")
+    found = classes.gradients_at_once(loop, grad, input.shape, input, target, (ignore_index, smoothing), reduction, kept)
     if found is not None:
         return found
     room, scale = kept["room"], grad if grad.dtype == kept["room"].dtype else arrays.cast(grad, kept["room"].dtype)
@@ -324,7 +390,7 @@ def by_operations(input, target, weight, ignore_index, reduction, smoothing, kep
 @on_arrays(public=False, method=False, grad_name="NllLossBackward0")
 def _nll_loss(input, target, weight, ignore_index, reduction, kept):
     """-weight[target] * input[target]. (N, C, *), (N, *) -> (), or (N, *) for "none". On a GPU `kept` is filled with what backward needs."""
-    whole = classes.at_once(input, target, weight, ignore_index, None, reduction, kept)
+    whole = classes.at_once(LOGS, SUMMARIES, input, target, weight, (ignore_index,), reduction, kept)
     if whole is not None:
         return whole
     wide = FLOAT64 if input.dtype == FLOAT64 else FLOAT32
@@ -334,7 +400,7 @@ def _nll_loss(input, target, weight, ignore_index, reduction, kept):
     xp, dim = arrays.module_of(input), 1 if input.ndim > 1 else 0
     n = input.shape[dim]
     labels = arrays.cast(target, INT64)
-    classes.check(labels, n, ignore_index)
+    check(labels, n, ignore_index)
     at = xp.expand_dims(labels, 1) if dim else labels.reshape(1)
     skipped = at == ignore_index
     share = (~skipped).astype(wide) if weight is None else weights_of(at.astype(wide), at, weight, ignore_index)
@@ -366,6 +432,7 @@ def _picked(input, target, ignore_index):
     return None if found is NotImplemented or stray else out
 
 
+_negative = native.kernel("neg")
 _folds = {name: folding.whole(name) for name in ("sum", "mean")}
 
 
@@ -385,6 +452,24 @@ def _sure_loss(picked, target, weight, reduction, input):
         with np.errstate(all="ignore"):
             total = total / (picked.size if weight is None else np.add.reduce(arrays.cast(shares, FLOAT64), None))
     return dense(total, input.dtype, input)
+
+
+@_nll_loss.work
+def _(input, target, weight, ignore_index, reduction, kept):
+    c = input.shape[1] if input.ndim == 2 else 0
+    plain = weight is None and reduction != "none" and input.dtype.char in "fd" and target.dtype == INT64 and native.lib is not None
+    if not plain or not (c and target.size and target.flags.c_contiguous) or 0 <= ignore_index < c:
+        return None
+    shape, dtype, step, take, fold = target.shape, input.dtype, input.strides[1], native.kernel("index.take").into, _folds[reduction]
+    empty, view, rows = native.empty, native.strided_view, (arrays.element_strides(input)[0],)
+
+    def picked(input, target, kept):
+        out, stray = empty(shape, dtype), np.array(0)
+        if take(out, view(input, shape, rows, 0), target, stray, step, c) is NotImplemented or stray:
+            return NotImplemented  # a target is ignored, or wrong
+        return _negative(fold(out))
+
+    return picked
 
 
 @_nll_loss.meta
@@ -410,7 +495,8 @@ def _nll_gradient(grad, input_shape, target, weight, ignore_index, reduction, ke
 @on_arrays(public=False, method=False, differentiable=False, shown="nll_loss_backward")
 def _nll_backward(grad, input_shape, target, ignore_index, reduction, kept):
     """The same at once, of rows of classes: each row's share of the gradient, negative, where its target is."""
-    found = classes.gradients_at_once(grad, input_shape, None, target, None, ignore_index, None, reduction, kept)
+    loop = _backward_loop(True, "shares" in kept, reduction == "mean")
+    found = classes.gradients_at_once(loop, grad, input_shape, None, target, (ignore_index, 0.0), reduction, kept)
     if found is not None:
         return found
     xp, found = arrays.module_of(grad), arrays.empty_beside(grad, input_shape, grad.dtype)

@@ -24,7 +24,7 @@ def _declare(name: str, doc: str):
 
     @cumulative.work
     def _(input, dim, dtype):
-        known = dtype is None and input.ndim and input.dtype.kind not in "biu"
+        known = (dtype is None or dtype.numpy == input.dtype) and input.ndim and input.dtype.kind not in "biu"
         return ready(name, input, layout.wrap_dim(dim, input.ndim), indices=False) if known else None
 
     cumulative.meta(lambda input, dim, *, dtype=None: (input.shape, summed_dtype(name, input, dtype)))

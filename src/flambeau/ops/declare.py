@@ -262,7 +262,7 @@ class ArrayOp(Op):
     def work(self, function: Callable) -> Callable:
         """What calls with arrays in main memory of certain shapes, strides and dtypes, and certain options, will do, said beforehand:
         function(*arguments) -> run(*arrays) -> what forward returns, or NotImplemented where it is to be asked. None: nothing can be said. The
-        function sees such arrays, but is not to keep them."""
+        function sees such arrays, but is not to keep them. If there is a run.into(out, *arrays), out= forms write by that."""
         self.find_work = function
         return function
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from flambeau import dtypes, literals
 from flambeau.kernels import arrays
 from flambeau.ops.declare import on_arrays
@@ -17,8 +19,16 @@ def fill(input, value):
 def _(input, value):
     if hasattr(value, "shape"):
         return None
-    stored = _value(value, input)
-    return lambda out: out.fill(stored)
+    return _filling(input, _value(value, input))
+
+
+def _filling(out, number):
+    """What writes a number to all of an array like this: a few by copying others, which takes a third of the time."""
+    if out.flags.c_contiguous and 0 < out.nbytes <= 4096:
+        same, copy = np.full(out.shape, number, out.dtype), arrays.CASTS[dtypes.of_array(out).name].launch_into
+        if copy(np.empty_like(same), same) is not NotImplemented:
+            return lambda out: copy(out, same)
+    return lambda out: out.fill(number)
 
 
 fill.derivative(input=lambda grad: grad.new_zeros(grad.shape), value=lambda grad: grad.sum())
@@ -42,7 +52,7 @@ def _zero(input):
     arrays.fill(input, 0)
 
 
-_zero.work_in_place(lambda input: lambda out: out.fill(0))
+_zero.work_in_place(lambda input: _filling(input, 0))
 _zero.derivative(input=lambda grad: grad.new_zeros(grad.shape))
 
 

@@ -62,20 +62,23 @@ _cat.derivative(tensors=_cat_backward)
 def _(tensors, dim):
     shape, dtype = list(tensors[0].shape), tensors[0].dtype
     shape[dim] = sum([a.shape[dim] for a in tensors])
-    return _joining(tuple(shape), tuple(shape), dtype, dim) if _are_small(tensors, prod(shape)) else None
+    return _joining(tuple(shape), dtype, dim) if _are_small(tensors, prod(shape)) else None
 
 
 def _are_small(tensors, size: int) -> bool:
     """Whether they are rows of memory, and so few that one thread is enough."""
-    return 0 < size < len(tensors) * arrays.MANY and all([a.flags.c_contiguous for a in tensors])
+    return native.lib is not None and 0 < size < len(tensors) * arrays.MANY and all([a.flags.c_contiguous for a in tensors])
 
 
-def _joining(joined: tuple, shape: tuple, dtype, dim: int):
-    """A function that writes arrays one after the other along `dim`, which gives a shape, and shows them in another one."""
-    empty, concatenate = native.empty, np.concatenate
-    if joined == shape:
-        return lambda tensors: concatenate(tensors, dim, out=empty(shape, dtype))
-    return lambda tensors: concatenate(tensors, dim, out=empty(joined, dtype)).reshape(shape)
+def _joining(shape: tuple, dtype, dim: int):
+    """A function that puts the rows of arrays, where a row is all from dimension `dim` on, side by side in an array of this shape."""
+    empty, join, rows = native.empty, native.join, prod(shape[:dim])
+
+    def joined(tensors):
+        return join(tensors, empty(shape, dtype), rows)
+
+    joined.into = lambda out, tensors: join(tensors, out, rows)
+    return joined
 
 
 @_cat.meta
@@ -155,10 +158,7 @@ def _stacked_strides(tensors, dim: int):
 @_stack.work
 def _(tensors, dim):
     first, n = tensors[0].shape, len(tensors)
-    if dim == len(first) or not _are_small(tensors, n * tensors[0].size):
-        return None
-    # In memory, what stands side by side along a new dimension stands one after the other along the one that follows it.
-    return _joining((*first[:dim], n * first[dim], *first[dim + 1 :]), (*first[:dim], n, *first[dim:]), tensors[0].dtype, dim)
+    return _joining((*first[:dim], n, *first[dim:]), tensors[0].dtype, dim) if _are_small(tensors, n * tensors[0].size) else None
 
 
 _stack.derivative(tensors=lambda grad, dim: list(grad.unbind(dim)))

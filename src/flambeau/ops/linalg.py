@@ -17,7 +17,7 @@ from flambeau.kernels.linear_algebra import matrices
 from flambeau.ops.asking import anywhere
 from flambeau.ops.declare import OPS, composite, on_arrays
 from flambeau.ops.decompositions import _svd, svdvals
-from flambeau.ops.matrix import adjoint, check_matrices, check_square, conj, from_lapack, identity_like
+from flambeau.ops.matrix import adjoint, check_matrices, check_square, conj, from_lapack, identity_like, older
 from flambeau.ops.norms import matrix_norm
 from flambeau.ops.products import mm
 from flambeau.ops.reductions import product_of_others
@@ -48,12 +48,7 @@ def _det_gradient(grad, A, result):
 
 
 linalg_det.derivative(A=_det_gradient)
-
-
-@composite
-def det(input):
-    """The determinant of square matrices. (..., N, N) -> (...)."""
-    return linalg_det(input)
+older("det", linalg_det)
 
 
 @from_lapack("linalg.slogdet", ", real", square=True, returns="sign logabsdet")
@@ -76,12 +71,7 @@ def _slogdet_gradient(grads, A, sign):
 
 
 linalg_slogdet.derivative(A=_slogdet_gradient)
-
-
-@composite(out=True, returns="sign logabsdet")
-def slogdet(input):
-    """(sign, log |det|) of square matrices. (..., N, N) -> (...), (...)."""
-    return linalg_slogdet(input)
+older("slogdet", linalg_slogdet, "sign logabsdet", out=True)
 
 
 @composite
@@ -217,12 +207,7 @@ def _(A):
 
 
 linalg_matrix_exp.derivative(A=_matrix_exp_gradient)
-
-
-@composite
-def matrix_exp(input):
-    """exp of square matrices. (..., N, N) -> (..., N, N)."""
-    return linalg_matrix_exp(input)
+older("matrix_exp", linalg_matrix_exp)
 
 
 # -- products of many ------------------------------------------------------------------------------------------------------

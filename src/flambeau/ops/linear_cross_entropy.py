@@ -14,7 +14,7 @@ from flambeau.kernels import arrays
 from flambeau.kernels.reductions.reduce import dense
 from flambeau.kernels.templates import cross_entropy as classes
 from flambeau.kernels.templates import gemm
-from flambeau.ops.cross_entropy import check_target, cross_entropy, flat_target, losses, scaled, weights_of
+from flambeau.ops.cross_entropy import LOSSES, check_target, cross_entropy, flat_target, losses, scaled, weights_of
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.joining import cat
 from flambeau.ops.linear import linear
@@ -112,10 +112,8 @@ def _linear_cross_entropy(input, linear_weight, linear_bias, target, weight, ign
 
 def _losses(logits, labels, ignore_index):
     """The loss of every row."""
-    kept: dict = {}
-    if classes.at_once(logits, labels, None, ignore_index, 0.0, "sum", kept) is None:
-        kept["room"] = losses(logits, labels, ignore_index, 0.0, False)[1]
-    return kept["room"][:-1, 0]
+    found = classes.losses_at_once(LOSSES, logits, labels, (ignore_index,))
+    return losses(logits, labels, ignore_index, 0.0, False)[1][:-1, 0] if found is None else found[0].reshape(-1)
 
 
 @_linear_cross_entropy.meta

@@ -61,16 +61,16 @@ def masked_prod(input, dim=None, *, keepdim=False, dtype=None, mask=None):
     return x
 
 
-@composite(name="masked.cumsum", method=False)
-def masked_cumsum(input, dim, *, dtype=None, mask=None):
-    """The cumulative sum along `dim` of the elements the mask lets through, in the input's own dtype."""
-    return _filled(input, mask, 0).cumsum(dim, dtype=dtype or input.dtype)
+def _cumulative(name: str, what: str, start: int) -> None:
+    doc = f"The cumulative {what} along `dim` of the elements the mask lets through, in the input's own dtype."
+
+    @composite(name=f"masked.{name}", method=False, doc=doc)
+    def cumulative(input, dim, *, dtype=None, mask=None):
+        return getattr(_filled(input, mask, start), name)(dim, dtype=dtype or input.dtype)
 
 
-@composite(name="masked.cumprod", method=False)
-def masked_cumprod(input, dim, *, dtype=None, mask=None):
-    """The cumulative product along `dim` of the elements the mask lets through, in the input's own dtype."""
-    return _filled(input, mask, 1).cumprod(dim, dtype=dtype or input.dtype)
+_cumulative("cumsum", "sum", 0)
+_cumulative("cumprod", "product", 1)
 
 
 # -- extrema --------------------------------------------------------------------------------------------------------------------
@@ -147,16 +147,17 @@ def masked_norm(input, ord=2.0, dim=None, *, keepdim=False, dtype=None, mask=Non
     return OPS["linalg.vector_norm"](x, ord, dims_of(dim, input.dim()), bool(keepdim), dtype=dtype)
 
 
-@composite(name="masked.var", method=False)
-def masked_var(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
-    """The variance over dimensions of the elements the mask lets through."""
-    return _variance("var", input, dim, unbiased, correction, keepdim, dtype, mask)
+def _spread(name: str, what: str) -> None:
+    """Declare masked.var or masked.std, its root."""
+
+    @composite(name=f"masked.{name}", method=False, doc=f"The {what} over dimensions of the elements the mask lets through.")
+    def spread(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
+        found = _variance(name, input, dim, unbiased, correction, keepdim, dtype, mask)
+        return found.sqrt() if name == "std" else found
 
 
-@composite(name="masked.std", method=False)
-def masked_std(input, dim=None, unbiased=None, *, correction=None, keepdim=False, dtype=None, mask=None):
-    """The standard deviation over dimensions of the elements the mask lets through."""
-    return _variance("std", input, dim, unbiased, correction, keepdim, dtype, mask).sqrt()
+_spread("var", "variance")
+_spread("std", "standard deviation")
 
 
 def _variance(name: str, input, dim, unbiased, correction, keepdim, dtype, mask):
@@ -177,25 +178,19 @@ def _variance(name: str, input, dim, unbiased, correction, keepdim, dtype, mask)
 # -- rows -----------------------------------------------------------------------------------------------------------------------
 
 
-@composite(name="masked.softmax", method=False)
-def masked_softmax(input, dim, *, dtype=None, mask=None):
-    """softmax along `dim` over the elements the mask lets through; the others become 0."""
-    x = _outdone("softmax", input, mask, -1)
-    return x.softmax(whole(dim), dtype=dtype)
+def _along_rows(name: str, others: str, sign: int) -> None:
+    """Declare masked.<name>, which is nn.functional.<name> where what the mask does not let through is infinitely small (sign -1) or large."""
+
+    @composite(
+        name=f"masked.{name}", method=False, doc=f"{name} along `dim` over the elements the mask lets through; the others become {others}."
+    )
+    def rows(input, dim, *, dtype=None, mask=None):
+        return OPS[f"nn.functional.{name}"](_outdone(name, input, mask, sign), whole(dim), dtype=dtype)
 
 
-@composite(name="masked.log_softmax", method=False)
-def masked_log_softmax(input, dim, *, dtype=None, mask=None):
-    """log_softmax along `dim` over the elements the mask lets through; the others become -inf."""
-    x = _outdone("log_softmax", input, mask, -1)
-    return x.log_softmax(whole(dim), dtype=dtype)
-
-
-@composite(name="masked.softmin", method=False)
-def masked_softmin(input, dim, *, dtype=None, mask=None):
-    """softmin along `dim` over the elements the mask lets through; the others become 0."""
-    x = _outdone("softmin", input, mask, 1)
-    return OPS["nn.functional.softmin"](x, whole(dim), dtype=dtype)
+_along_rows("softmax", "0", -1)
+_along_rows("log_softmax", "-inf", -1)
+_along_rows("softmin", "0", 1)
 
 
 @composite(name="masked.normalize", method=False)

@@ -16,7 +16,7 @@ from flambeau.errors import LinAlgError
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.linear_algebra import lapack
 from flambeau.ops import specs
-from flambeau.ops.declare import ArrayOp, on_arrays
+from flambeau.ops.declare import ArrayOp, composite, on_arrays
 from flambeau.ops.reductions import conj
 
 LAPACK_DTYPES = tuple(d.numpy for d in (dtypes.float32, dtypes.float64, dtypes.complex64, dtypes.complex128))
@@ -69,6 +69,16 @@ def from_lapack(
         return op
 
     return declare
+
+
+def older(name: str, op: Callable, returns: str | None = None, **options):
+    """Declare the older name of an operation on one matrix."""
+
+    def same(input):
+        return op(input)
+
+    same.__module__ = op.forward.__module__  # the file that declares it
+    return composite(name=name, doc=op.__doc__, returns=returns, **options)(same)
 
 
 # -- checks ----------------------------------------------------------------------------------------------------------------

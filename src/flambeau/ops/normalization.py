@@ -25,6 +25,7 @@ from flambeau.kernels.loops.language import Loop, declare, extent, line_total, p
 from flambeau.ops import specs
 from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.asking import is_recorded
+from flambeau.ops.batch_norm import by_library
 from flambeau.ops.copying import in_kind, row_major
 from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.padding import constant_pad_nd
@@ -631,6 +632,8 @@ def _batch_norm(input, weight, bias, running_mean, running_var, training, moment
         x, w, b, rounding = input, weight, bias, None
     elif not input.numel():  # of any number of dimensions
         return (_scaled_nothing(input, weight, bias),)
+    elif training and (found := by_library(input, weight, bias, running_mean, running_var, momentum, eps)) is not None:
+        return found
     else:
         _check_batch_norm(input, weight, bias, running_mean, running_var, training)
         if not mixed:

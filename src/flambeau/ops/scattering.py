@@ -18,7 +18,7 @@ from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather as kernel
 from flambeau.kernels.indexing import index_errors
 from flambeau.ops import specs
-from flambeau.ops.asking import anywhere
+from flambeau.ops.asking import anywhere, is_batched
 from flambeau.ops.declare import choice, composite, on_arrays
 from flambeau.ops.views import whole
 
@@ -357,7 +357,7 @@ for _op in (_scatter, _scatter_value, _scatter_add, _scatter_reduce):
 @_scatter_reduce.joint
 def _(grad, input, dim, index, src, reduce, include_self, result, needs, again):
     to_input, to_src = _GRADIENTS[reduce](grad, input, dim, index, src, reduce, include_self, result)
-    if again and reduce == "prod" and not hasattr(src._array, "as_tensor"):
+    if again and reduce == "prod" and not is_batched(src):
         zeros = _scatter_add(index.new_zeros(grad.shape), dim, index, (src == 0).long())
         if anywhere(zeros > 1):
             to_src = _with_one_derivative(to_src)

@@ -22,6 +22,7 @@ from flambeau.ops.matrix import (
     check_square,
     check_system,
     from_lapack,
+    older,
     refuse,
     vector_as_matrix,
 )
@@ -58,12 +59,7 @@ def _inverse_gradient(grad, result):
 
 
 inv.derivative(A=_inverse_gradient)
-
-
-@composite(out=True, autocast="cpu float32")
-def inverse(input):
-    """The inverse of square matrices. (..., N, N) -> (..., N, N)."""
-    return inv(input)
+older("inverse", inv, out=True, autocast="cpu float32")
 
 
 @from_lapack("linalg.inv_ex", "N N, int32", square=True, returns="inverse info", autocast="cpu float32")

@@ -90,22 +90,8 @@ def _full_window(window, n_fft: int, win_length: int, like):
 
 
 def _continued(signal, before: int, after: int, mode: str):
-    """(B, L) -> (B, before + L + after): with zeros, with the end value, as a mirror image or by going round."""
-    length = signal.shape[-1]
-    if mode == "constant":
-        ends = signal.new_zeros((signal.shape[0], before)), signal.new_zeros((signal.shape[0], after))
-    elif mode == "reflect":
-        if max(before, after) >= length:
-            size = f"padding ({before}, {after}) of {length} samples. Use a shorter n_fft, pad_mode='constant' or center=False"
-            raise RuntimeError(f"Padding size should be less than the corresponding input dimension, found {size}")
-        ends = signal.narrow(-1, 1, before).flip(-1), signal.narrow(-1, length - 1 - after, after).flip(-1)
-    elif mode == "replicate":
-        ends = signal.narrow(-1, 0, 1).expand(-1, before), signal.narrow(-1, length - 1, 1).expand(-1, after)
-    elif mode == "circular":
-        ends = signal.narrow(-1, length - before, before), signal.narrow(-1, 0, after)
-    else:
-        raise NotImplementedError(f"Unrecognised padding mode {mode}. Try 'reflect', 'constant', 'replicate' or 'circular'")
-    return OPS["cat"]([ends[0], signal, ends[1]], -1)
+    """(B, L) -> (B, before + L + after), see `nn.functional.pad`."""
+    return OPS["nn.functional.pad"](signal.unsqueeze(1), (before, after), mode).squeeze(1)
 
 
 @composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.eager.updates import read, write
+from flambeau.eager.updates import advance, read, write
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, like
 from flambeau.optim.optimizer import _get_scalar_dtype
@@ -39,7 +39,7 @@ class ASGD(Elementwise):
         """(eta, mu) of this step; those of the next are written down."""
         etas, mus = [s["eta"] for s in held], [s["mu"] for s in held]
         keys = list(zip(read(etas), read(mus), strict=True))
-        steps, lr = super()._keys(group, held, params), float(group["lr"])
+        steps, lr = advance([s["step"] for s in held]), float(group["lr"])
         write(etas, [_rounded(lr / (1 + group["lambd"] * lr * step) ** group["alpha"]) for step in steps])
         write(mus, [_rounded(1 / max(1, step - group["t0"])) for step in steps])
         return keys

@@ -47,7 +47,7 @@ class Elementwise(Optimizer):
 
     def _keys(self, group: dict[str, Any], held: list[dict], params: list[Tensor]) -> list:
         """What the numbers of each parameter depend on besides the group. Counts the step."""
-        return updates.advance([s["step"] for s in held])
+        return updates.counted([s["step"] for s in held])
 
     def step(self, closure=None):
         """Move all parameters once, by their gradients; a closure computes these anew, and its loss is returned."""
@@ -77,6 +77,8 @@ class Elementwise(Optimizer):
     def _move(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         if group.get("capturable") or group.get("fused"):
             _check_devices(group, params)
+        elif "capturable" in group and updates.being_captured(params[:1]):
+            self._cuda_graph_capture_health_check()
         self._move_with(group, params, grads, self._held(group, params))
 
     def _move_with(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], held: list[dict]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau import modes
-from flambeau.eager.updates import read
+from flambeau.eager.updates import advance, read
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check
 from flambeau.tensor.making.factories import ones
@@ -40,7 +40,7 @@ class NAdam(Elementwise):
 
     def _keys(self, group, held, params):
         """(step, product of all mu so far)."""
-        steps, products = super()._keys(group, held, params), [s["mu_product"] for s in held]
+        steps, products = advance([s["step"] for s in held]), [s["mu_product"] for s in held]
         for product, step in zip(products, steps, strict=True):
             product.mul_(self._mu(group, step))
         return list(zip(steps, [p.clone() for p in products] if modes.state.grad else read(products), strict=True))

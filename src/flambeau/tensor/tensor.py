@@ -95,19 +95,8 @@ class Tensor(Methods):
     # What every operation looks at has a slot, which is read several times as fast as a default on the class. `wrap` sets
     # all of them. The rest is rare.
     __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_array",
-        "_base",
-        "_grad",
-        "_inference",
-        "_needs",
-        "_node",
-        "_nr",
-        "_stamp",
-        "_storage",
-        "_view_mode",
-    )
+        "__dict__", "__weakref__", "_array", "_base", "_grad", "_inference", "_needs", "_node", "_nr", "_stamp", "_storage", "_view_mode",
+    )  # fmt: skip
     _array: Any  # numpy.ndarray, cupy.ndarray or MetaArray, or a Mirrored of one of these
     _storage: Storage | None
     _needs: bool  # takes part in differentiation

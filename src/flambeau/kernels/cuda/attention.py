@@ -1,13 +1,14 @@
-"""Attention on a GPU, by the kernels of cuda/print_attention.py: forward is one launch, backward two."""
+"""Attention on a GPU: that of half precision by cuDNN, if it is there and takes it (attention_graphs.py), all else by the kernels of
+cuda/print_attention.py, whose forward is one launch and whose backward two. Both remember the same of a query, so that each can go on where the other began."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-import cupy
 import numpy as np
 
-from flambeau.kernels.cuda.launch import compiled, most_shared_memory, where_it_is, with_shared_memory
+from flambeau.kernels.cuda import attention_graphs
+from flambeau.kernels.cuda.launch import compiled, empty, most_shared_memory, where_it_is, with_shared_memory
 from flambeau.kernels.cuda.print_attention import SIDE, bytes_of, print_attention, tile_of
 
 LARGEST = 256  # features of a head
@@ -22,6 +23,11 @@ def takes(q, v) -> bool:
     return bytes_of("keys", q.dtype.name, q.shape[-1], v.shape[-1]) <= most_shared_memory(q.data.device_id)
 
 
+takes_halves = attention_graphs.takes
+forward_of_halves = attention_graphs.forward
+backward_of_halves = where_it_is(0)(attention_graphs.backward)
+
+
 @where_it_is(0)
 def forward(out, lse, q, k, v, mask, scale: float, causal: bool) -> None:
     """out (*, L, V) and lse (*, L), which is contiguous; the rows of all are dense, and a mask repeats to (*, L, S)."""
@@ -31,7 +37,7 @@ def forward(out, lse, q, k, v, mask, scale: float, causal: bool) -> None:
 @where_it_is(0)
 def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> None:
     """The gradients, of rows that are dense."""
-    delta = cupy.ndarray(lse.shape, lse.dtype)
+    delta = empty(lse.shape, lse.dtype)
     _launch("queries", (dq, delta, lse, q, k, v, grad, out), (dq, q, k, v, grad, out), mask, q.shape[-2], (q, k, v), scale, causal)
     _launch("keys", (dk, dv, delta, lse, q, k, v, grad), (dk, dv, q, k, v, grad), mask, k.shape[-2], (q, k, v), scale, causal)
 

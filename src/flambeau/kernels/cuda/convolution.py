@@ -1,4 +1,4 @@
-"""Convolution on a GPU: which kernel of cuda/print_convolution.py, or which product by cuBLAS.
+"""Convolution on a GPU: by cuDNN, if it is there and takes it (`by_library`), else by a kernel of cuda/print_convolution.py or a product.
 
     small        one kernel in tiles (a weight's gradient: one for parts of it, and their sum)
     few channels in many groups: one kernel, a number to a thread (a weight's gradient: to a block)
@@ -19,20 +19,21 @@ import numpy as np
 
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import gemm
+from flambeau.kernels.cuda import convolution_graphs, gemm
 from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
 from flambeau.kernels.cuda.print_convolution import DEPTH, FIELDS, WIDE, Conv, print_conv
-from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.reductions.reduce import reduce
 
 Sizes = tuple[int, ...]
 REALS = ("float32", "float64", "float16", "bfloat16")
 FEW = 4  # channels of a group that leave most of a tile empty
-LARGE, LARGE_HALF = 1 << 28, 1 << 26  # multiplications that are left to cuBLAS, which has tensor cores for half precision
+LARGE, LARGE_HALF = 1 << 28, 1 << 26  # multiplications that are left to cuBLASLt, which has tensor cores for half precision
 COLUMNS = 1 << 28  # elements of patches that are copied out at a time
 MOST = 65535  # blocks in the second direction of a grid
-SUM = Pointwise("conv_bias", lambda input, bias: input + bias, ("input", "bias"))
+
+
+by_library = convolution_graphs.run
 
 
 @where_it_is(0)
@@ -117,7 +118,7 @@ def _convolve_by_columns(plan: Plan, x, w, bias, out) -> None:
             arrays.write(here, view)
         else:
             row = bias.reshape(-1, *(1,) * (out.ndim - 2))
-            arrays.run(SUM, (view, row), (), out.dtype, out.dtype, out=here)
+            arrays.run(convolution_graphs.SUM, (view, row), (), out.dtype, out.dtype, out=here)
 
 
 def _adjoint_by_columns(plan: Plan, y, w, bias, out) -> None:

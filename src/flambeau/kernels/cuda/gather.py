@@ -19,7 +19,7 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import error_notes
-from flambeau.kernels.cuda.launch import compiled, geometry_of, grid_for, reach_of, where_it_is
+from flambeau.kernels.cuda.launch import compiled, empty, geometry_of, grid_for, reach_of, where_it_is
 from flambeau.kernels.cuda.print_gather import GatherInstance, print_gather
 from flambeau.kernels.indexing.index_errors import ALONG, INDEX
 from flambeau.kernels.language.print_cuda import MAX_DIMS, THREADS
@@ -49,7 +49,7 @@ def at(how: str, array: Array, picks, values: Array = None, wrap: bool = True, k
 
 def spelled(index: Array, size: int, dim: int, kind: int, wrap: bool = True) -> Array:
     """The index counted from the front, as int64; -1 for what is out of bounds, which is noted: whoever uses it leaves that out."""
-    out = cupy.ndarray(index.shape, INT64)
+    out = empty(index.shape, INT64)
     line = arrays.strided_view(index, (size,), (1,))  # an array of the right size; nothing of it is read
     _run("spell", line, (0,), (index,), out, False, wrap, kind, NOBODY, dim)
     return out
@@ -107,7 +107,7 @@ def _launch(how, array, dims, indices, values, along, wrap, kind, skip, named=No
     given = (how, array.shape, array.strides, array.dtype.itemsize, dims, seen, view, along)
     plan = plan_for(*given, moved)
     if how == "take":
-        values = cupy.ndarray(plan.shape, array.dtype)
+        values = empty(plan.shape, array.dtype)
     if not plan.n:
         return values
     near, far = values.data.ptr, array.data.ptr

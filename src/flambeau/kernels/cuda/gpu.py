@@ -2,16 +2,15 @@
 
 Importing this file imports CuPy, so it is imported when a GPU is first asked for, never by `import flambeau`. Next door are
 `cuda/launch.py` (pointwise kernels), `cuda/rows.py` (reductions and functions of rows), `cuda/gemm.py` (matrix products),
-`cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/cross_entropy.py` (cross entropy), `cuda/pooling.py`,
+`cuda/cudnn.py` (the door to cuDNN), `cuda/attention.py`, `cuda/gather.py` (reading, writing and adding by index), `cuda/pooling.py`,
 `cuda/join.py` (cat and stack), `cuda/recurrent.py` (recurrent networks), `cuda/norm.py` (batch and group norm), `cuda/convolution.py` (convolution),
-`cuda/totals.py` (norms of lists), `cuda/error_notes.py` (how a bad index is reported), `cuda/updates.py` (steps of optimizers) and `cuda/random.py`.
+`cuda/lists.py` (steps of optimizers, norms of lists), `cuda/error_notes.py` (how a bad index is reported) and `cuda/random.py`.
 """
 
 # ruff: noqa: F401 - this is the door of the CUDA room: what the files next door do is found here
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from functools import lru_cache
 
@@ -20,15 +19,30 @@ import numpy as np
 from cupy.cuda import Device, runtime
 
 from flambeau import devices, dtypes, errors
-from flambeau.errors import OutOfMemoryError
 from flambeau.kernels import arrays, layout
-from flambeau.kernels.cuda import attention, convolution, launch, norm, recurrent, totals
-from flambeau.kernels.cuda.cross_entropy import class_gradients, class_losses
+from flambeau.kernels.cuda import (
+    attention,
+    convolution,
+    cudnn,
+    driver,
+    gemm,
+    graphs,
+    launch,
+    lists,
+    memory,
+    norm,
+    norm_graphs,
+    recurrent,
+    rows,
+)
 from flambeau.kernels.cuda.error_notes import checks_at_once, look
 from flambeau.kernels.cuda.gather import along, at, spelled
 from flambeau.kernels.cuda.gemm import linear, product, product_into, usual_product
+from flambeau.kernels.cuda.graphs import is_capturing
 from flambeau.kernels.cuda.join import join
-from flambeau.kernels.cuda.launch import run
+from flambeau.kernels.cuda.launch import formula, run
+from flambeau.kernels.cuda.lists import advance, update, update_reading
+from flambeau.kernels.cuda.memory import empty_cache
 from flambeau.kernels.cuda.pooling import pooled
 from flambeau.kernels.cuda.random import (
     Generator,
@@ -42,8 +56,8 @@ from flambeau.kernels.cuda.random import (
     permutation,
     poisson,
 )
-from flambeau.kernels.cuda.rows import fold, rows, rows_and_totals
-from flambeau.kernels.cuda.updates import update
+from flambeau.kernels.cuda.rows import Rows, fold, rows_and_totals, run_loop, spread
+from flambeau.kernels.native.native import lib
 
 ndarray = cupy.ndarray
 
@@ -69,11 +83,6 @@ def is_available() -> bool:
     return device_count() > 0
 
 
-def is_capturing() -> bool:
-    """Whether the current stream records its work into a graph instead of doing it."""
-    return cupy.cuda.get_current_stream().is_capturing()
-
-
 def current_device() -> int:
     """The index of the GPU that 'cuda' means."""
     need(None)
@@ -96,82 +105,18 @@ def on(device: devices.device | int | None) -> Device:
     return Device(index)
 
 
-# -- memory --------------------------------------------------------------------------------------------------------------
-
-pool = cupy.get_default_memory_pool()
-refusals: dict[int, int] = {}  # device -> how often there was no room
-peaks: dict[int, list[int]] = {}  # device -> the most bytes that were in use, and reserved, since the last reset
-_at_most: dict[int, int] = {}  # device -> a bound for the bytes that are in use
+def sleep(cycles: int) -> None:
+    """Let the current stream do nothing for so many cycles of the GPU's clock."""
+    launch.compiled(_print_sleep, "fl_sleep", runtime.getDevice())((1,), (1,), (cycles,))
 
 
-def allocate(size: int):
-    """Memory from CuPy's pool on the current device. All of CuPy allocates through this.
-
-    To ask the pool what is in use, it walks through all of it. So that is only asked where more than ever may be: all that was allocated since
-    it was last asked is added to what it said.
-    """
-    try:
-        found = pool.malloc(size)
-    except cupy.cuda.memory.OutOfMemoryError:
-        raise out_of_memory(size) from None
-    device = found.device_id
-    bound = _at_most[device] = _at_most.get(device, 0) + found.mem.size
-    known = peaks.get(device)
-    if known is None or bound > known[0]:
-        used = _at_most[device] = pool.used_bytes()
-        if known is None:
-            peaks[device] = [used, 0]
-        elif used > known[0]:
-            known[0] = used
-    return found
-
-
-cupy.cuda.set_allocator(allocate)
-
-
-def out_of_memory(size: int) -> OutOfMemoryError:
-    """The numbers that explain why there was no room."""
-    index = runtime.getDevice()
-    refusals[index] = refusals.get(index, 0) + 1
-    free, total = runtime.memGetInfo()
-    used, reserved = pool.used_bytes(), pool.total_bytes()
-    return OutOfMemoryError(
-        f"CUDA out of memory. Tried to allocate {amount(size)}. GPU {index} has a total capacity of {amount(total)} of which "
-        f"{amount(free)} is free. Of the memory this process has reserved, {amount(used)} is held by tensors and "
-        f"{amount(reserved - used)} is kept for reuse." + (errors.explanation(f"cuda:{index}", size) if size <= total else "")
-    )
-
-
-def amount(size: int) -> str:
-    """A number of bytes as people write it."""
-    power = min((size.bit_length() - 1) // 10, 3) if size else 0
-    return f"{size / 1024**power:.{2 if power else 0}f} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"
-
-
-def peak(index: int, which: int) -> int:
-    """The most bytes that were in use (0) or reserved (1). What is reserved grows until it is given back, so it is its own peak."""
-    known = peaks.get(index, (0, 0))[which]
-    if not which:
-        return known
-    with Device(index):
-        return max(known, pool.total_bytes())
-
-
-def reset_peaks(index: int, which: int | None = None) -> None:
-    """Start counting the peak of used (0) or reserved (1) bytes anew; both without `which`."""
-    with Device(index):
-        now = [pool.used_bytes(), pool.total_bytes()]
-    before = peaks.get(index, now)
-    peaks[index] = now if which is None else [n if i == which else b for i, (n, b) in enumerate(zip(now, before, strict=True))]
-
-
-def empty_cache() -> None:
-    """Give memory that is kept for reuse back to the driver."""
-    gc.collect()
-    for index in range(device_count()):
-        peaks[index] = [peak(index, 0), peak(index, 1)]
-    pool.free_all_blocks()
-    cupy.get_default_pinned_memory_pool().free_all_blocks()
+def _print_sleep() -> str:
+    return """
+extern "C" __global__ void
+fl_sleep(long long cycles) {
+    for (const long long start = clock64(); clock64() - start < cycles;) {}
+}
+"""
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------------
@@ -179,8 +124,8 @@ def empty_cache() -> None:
 
 def empty(shape, dtype: np.dtype, device: devices.device):
     """Uninitialised C-contiguous memory."""
-    if device.index == runtime.getDevice() and 0 not in shape:
-        return ndarray(tuple(shape), dtype)
+    if device.index == runtime.getDevice():
+        return launch.empty(tuple(shape), dtype)
     return empty_strided(shape, layout.contiguous_strides(tuple(shape)), dtype, device)
 
 
@@ -193,18 +138,12 @@ def empty_strided(shape, strides, dtype: np.dtype, device: devices.device):
         return launch.strided(shape, in_bytes, dtype)
 
 
-def strided_view(array, shape, strides, offset: int):
-    """A view of the same memory; strides and offset in elements."""
-    return reinterpret(array, array.dtype, shape, strides, offset)
+strided_view = lib.gpu_view  # (array, shape, strides, offset): a view of the same memory; strides and offset in elements
 
 
 def reinterpret(array, dtype: np.dtype, shape, strides, offset: int = 0):
     """The array's bytes read as another dtype; shape, strides and offset in elements of it."""
-    size = dtype.itemsize
-    data = array.data
-    if offset and data.ptr:  # memory of zero bytes has no address to move from
-        data = data + offset * size
-    return ndarray(tuple(shape), dtype, data, tuple([s * size for s in strides]))
+    return lib.gpu_view(array, shape, strides, offset, dtype)
 
 
 def number(value, dtype: np.dtype, device: devices.device | None = None):
@@ -216,19 +155,36 @@ def number(value, dtype: np.dtype, device: devices.device | None = None):
 
 def fill(out, value) -> None:
     """Set every element to a number."""
-    if out.dtype.kind in "iu" and isinstance(value, float):
-        value = int(value)
-    with np.errstate(all="ignore"):
-        stored = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
-    if not stored.tobytes().strip(b"\0") and out.flags.c_contiguous:
-        with Device(out.data.device_id):
-            out.data.memset_async(0, out.nbytes)
-        return
-    kernel = arrays.CASTS[dtypes.of_array(out).name]
-    run(kernel, (stored.item() if out.dtype.kind in "biufc" else float(stored),), (), out.dtype, out.dtype, out=out)
+    kind = out.dtype.kind
+    usual = type(value) in (int, float) and (kind in "fV" or (kind in "iu" and 0 <= value <= 127))
+    if not usual:
+        if kind in "iu" and isinstance(value, float):
+            value = int(value)
+        with np.errstate(all="ignore"):
+            stored = np.asarray(value).astype(out.dtype)  # integers wrap around, as in C
+        if kind == "c" and not stored.tobytes().strip(b"\0") and out.flags.c_contiguous:
+            with Device(out.data.device_id):
+                out.data.memset_async(0, out.nbytes)
+            return
+        value = stored.item() if kind in "biufc" else float(stored)
+    run(arrays.CASTS[dtypes.OF_NUMPY[out.dtype].name], (value,), (), out.dtype, out.dtype, out=out)
 
 
 # -- copies --------------------------------------------------------------------------------------------------------------
+
+READ_LATER = "Read it after the replay, from a tensor that the graph writes"
+told_of_waits = 0  # 1: a warning says where a program waits for the GPU; 2: it is an error
+
+
+def about_to_wait(what: str) -> None:
+    """RuntimeError during a capture; what `set_sync_debug_mode` asks for otherwise."""
+    graphs.refuse(what, READ_LATER)
+    if told_of_waits:
+        words = f"called a synchronizing CUDA operation: {what} waits for the GPU"
+        if told_of_waits > 1:
+            raise RuntimeError(words)
+        errors.warn(words)
+
 
 _in_use: deque = deque()  # (event, array): memory that a stream is still to read
 
@@ -238,8 +194,24 @@ def to_device(array, device: devices.device, non_blocking: bool = False):
     if type(array) is np.ndarray:
         return _from_host(array, device, non_blocking)
     if device.type == "cpu":
-        return _to_host(array)
+        return _to_host(array, non_blocking)
     return _between_gpus(array, device)
+
+
+def carried(out, source, non_blocking: bool) -> bool:
+    """Copy an array between main memory and a GPU into another that lies alike; False if it does not."""
+    away, here = (source, out) if type(out) is np.ndarray else (out, source)
+    if (
+        type(here) is not np.ndarray
+        or not arrays.on_gpu(away)
+        or out.dtype != source.dtype
+        or arrays.view_of(out) != arrays.view_of(source)
+    ):
+        return False
+    if not layout.is_non_overlapping_and_dense(*arrays.view_of(out)):
+        return False
+    (_fetch if here is out else _send)(out, source, non_blocking)
+    return True
 
 
 def _dense(array):
@@ -253,42 +225,72 @@ def _from_host(array: np.ndarray, device: devices.device, non_blocking: bool):
     need(device.index)
     source = _dense(array)
     out = empty_strided(source.shape, arrays.element_strides(source), source.dtype, device)
+    _send(out, source, non_blocking)
+    return out
+
+
+def _send(out, source: np.ndarray, non_blocking: bool) -> None:
     if not out.size:
-        return out
+        return
+    pinned = is_pinned(source)
+    if not pinned:
+        graphs.refuse(
+            "a copy from ordinary main memory to the GPU", "Copy it before, or from pinned memory (.pin_memory()) that stays where it is"
+        )
     with Device(out.data.device_id):
         # From pageable memory the driver returns when the source has been read. From pinned memory it returns at once.
-        out.data.copy_from_host_async(arrays.data_pointer(source), source.nbytes)
-        if is_pinned(source):
+        driver.copy(out.data.ptr, arrays.data_pointer(source), source.nbytes)
+        if pinned:
             stream = cupy.cuda.get_current_stream()
-            if non_blocking:
+            if non_blocking or graphs.underway:
                 keep_until_done(source, stream)
             else:
                 stream.synchronize()
-    return out
 
 
 def keep_until_done(array, stream) -> None:
     """Hold memory until a stream has done what it was asked so far: nobody else may get it from the pool before."""
-    while _in_use and _in_use[0][0].done:
+    if graphs.underway and stream.is_capturing():
+        graphs.keep(array)
+        return
+    while not graphs.underway and _in_use and _in_use[0][0].done:
         _in_use.popleft()
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     _in_use.append((event, array))
 
 
-def _to_host(array) -> np.ndarray:
+def _to_host(array, non_blocking: bool) -> np.ndarray:
     with Device(array.data.device_id):
         source = _dense(array)
-        out = arrays.empty_strided(source.shape, arrays.element_strides(source), source.dtype)
-        if out.size:
-            source.data.copy_to_host_async(arrays.data_pointer(out), source.nbytes)
-            cupy.cuda.get_current_stream().synchronize()
-            look()
+        strides = arrays.element_strides(source)
+        if non_blocking and source.size:
+            out = arrays.strided_view(pinned_empty((source.size,), source.dtype), source.shape, strides, 0)
+        else:
+            out = arrays.empty_strided(source.shape, strides, source.dtype)
+        _fetch(out, source, non_blocking)
     return out
+
+
+def _fetch(out: np.ndarray, source, non_blocking: bool) -> None:
+    if not out.size:
+        return
+    at_once = not (non_blocking and is_pinned(out))
+    if at_once:
+        about_to_wait("a copy from the GPU to ordinary main memory")
+    with Device(source.data.device_id):
+        stream = cupy.cuda.get_current_stream()
+        driver.copy(arrays.data_pointer(out), source.data.ptr, source.nbytes)
+        if at_once:
+            stream.synchronize()
+            look()
+        else:
+            keep_until_done(out, stream)
 
 
 def item(array):
     """The one element, as a Python number."""
+    about_to_wait("reading a number from the GPU")
     value = array.item()
     look()
     return value

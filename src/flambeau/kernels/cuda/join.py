@@ -7,6 +7,7 @@ thread moves one unit of a row, the largest that all rows and addresses are whol
 from __future__ import annotations
 
 import math
+import struct
 from functools import lru_cache
 
 import numpy as np
@@ -42,21 +43,19 @@ def join(out, pieces, dim: int) -> bool:
         wide = outer * width // unit >= 2**31
         kernel = compiled(print_join, "fl_join", device, unit, wide)
         threads = outer * max(own) // unit
-        parts = _parts(own, unit).copy()
-        parts[: len(some)] = sources
         grid = ((threads + THREADS - 1) // THREADS, len(some))
-        kernel(grid, (THREADS,), (address, outer, width // unit, parts.view(f"V{parts.nbytes}")))
+        kernel(grid, (THREADS,), (address, outer, width // unit, struct.pack(f"{len(some)}q", *sources) + _places(own, unit)))
         start += sum(own)
     return True
 
 
 @lru_cache(1024)
-def _parts(rows: tuple[int, ...], unit: int) -> np.ndarray:
-    """The struct Parts but for the addresses: where each row begins in a row of the result, and how long it is, in units."""
+def _places(rows: tuple[int, ...], unit: int) -> bytes:
+    """The struct Parts behind the addresses: where each row begins in a row of the result, and how long it is, in units."""
     fields = np.zeros(3 * MOST, np.int64)
     fields[MOST : MOST + len(rows)] = np.cumsum((0, *rows[:-1])) // unit
     fields[2 * MOST : 2 * MOST + len(rows)] = np.array(rows) // unit
-    return fields
+    return fields[len(rows) :].tobytes()
 
 
 def print_join(unit: int, wide: bool) -> str:

@@ -4,37 +4,35 @@ A launch has three parts, each remembered under what it depends on:
 
     plan      shapes, strides and element sizes -> the loops, whether elements can be moved in packs, the shape of the result
     kernel    formula, dtype and the plan's variant -> compiled code, in memory and on disk
-    call      the addresses and numbers of this very call
+    call      the addresses and numbers of this very call, which compiled code puts in their places (kernels/native/csrc/gpu_launch.c)
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import math
 import os
 import signal
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import cupy
 import numpy as np
-from cupy.cuda import Device, driver, get_current_stream, runtime
+from cupy.cuda import Device, driver, runtime
 from cupy.cuda.compiler import compile_using_nvrtc
 from cupy.cuda.function import Module
 
 from flambeau import dtypes
 from flambeau.kernels import layout
+from flambeau.kernels.cuda.driver import relaxed
 from flambeau.kernels.language import print_cuda
 from flambeau.kernels.language.pointwise import Pointwise
 from flambeau.kernels.language.print_cuda import ARRAY, MAX_DIMS, NUMBER, ONE, THREADS, Instance
-from flambeau.kernels.native.native import address
+from flambeau.kernels.native.native import lib
 
 ndarray = cupy.ndarray
 View = tuple[tuple[int, ...], tuple[int, ...]]  # (shape, strides in bytes)
@@ -42,119 +40,81 @@ View = tuple[tuple[int, ...], tuple[int, ...]]  # (shape, strides in bytes)
 
 def run(kernel: Pointwise, operands, params, key: np.dtype, out_dtype: np.dtype, out: Any = None):
     """Run a kernel on CuPy arrays and Python numbers, into `out` or into fresh memory. At least one operand, or `out`, is an array."""
-    found = _run_flat(kernel, operands, params, key, out_dtype, out)
-    if found is not None:
-        return found
-    ready = [a.item() if type(a) is np.ndarray else a for a in operands]  # a 0-d array of the CPU is a number
-    like = out if out is not None else next(a for a in ready if type(a) is ndarray)
-    device = like.data.device_id
-    if device == runtime.getDevice():
-        return _run(kernel, ready, params, key, out_dtype, out, device)
-    with Device(device):
-        return _run(kernel, ready, params, key, out_dtype, out, device)
+    return formula(kernel, key, out_dtype)(*operands, *params, out)
 
 
-def _run_flat(kernel, operands, params, key, out_dtype, out):
-    """The everyday case: contiguous arrays of one shape, and numbers. None for any other."""
-    shape, device = None if out is None else out.shape, runtime.getDevice()
-    pointers, arrays = [], 0
-    for i, a in enumerate(operands if out is None else (*operands, out)):
-        if type(a) is not ndarray:
-            if type(a) is np.ndarray:
-                return None
-            pointers.append(0)
-            continue
-        if shape is None:
-            shape = a.shape
-        if not a._c_contiguous or a.shape != shape or a.data.device_id != device:
+def formula(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype) -> Callable:
+    """A function of operands and options, and perhaps of an array for the result, that runs a kernel: see kernels/native/csrc/gpu_launch.c."""
+    which = (kernel, key.num, out_dtype.num)  # numbers: the hash of a dtype takes its time
+    found = _formulas.get(which)
+    return found if found is not None else _formulas.setdefault(which, Formula(kernel, key, out_dtype).compiled())
+
+
+_formulas: dict[tuple, Callable] = {}
+
+
+class Formula:
+    """What compiled code asks about a kernel: how the work is laid out for operands it has not seen yet."""
+
+    def __init__(self, kernel: Pointwise, key: np.dtype, out_dtype: np.dtype):
+        self.kernel, self.key, self.out_dtype = kernel, key, out_dtype
+
+    def compiled(self) -> Callable:
+        """The function."""
+        whole = sum([1 << i for i, kind in enumerate(self.kernel.kinds) if kind != "T" or self.key.kind in "biu"])
+        counts = len(self.kernel.kinds), len(self.kernel.options)
+        return lib.GpuFormula(*counts, self.out_dtype, self.key.kind == "c", whole, self.lay_out, self.otherwise)
+
+    def lay_out(self, flat: bool, device: int, low: tuple[int, ...], views: tuple, out: tuple | None):
+        """The layout for operands of these views, (shape, strides in bytes, bytes of an element) or None for numbers; `low` has the last four bits of
+        their addresses. None where there is no layout. `flat`: for operands of one shape without gaps, whatever that shape is; False: not for these."""
+        sizes = (self.out_dtype.itemsize, *[0 if v is None else v[2] for v in views])
+        if flat:
+            return self._flat(device, low if out is None else low[:-1], low[-1] if out is not None else 0, sizes)
+        geometries = tuple([None if v is None else v[:2] for v in views])
+        plan = plan_for(geometries, None if out is None else out[:2], sizes)
+        if plan.n and plan.variant is None:
             return None
-        pointers.append(a.data.ptr)
-        arrays |= 1 << i  # that of `out` comes last, and is always one
-    if shape is None or 0 in shape:
-        return None
-    if out is None:
-        out = ndarray(shape, out_dtype)
-        # A dimension of size 1 may have any stride, and hands it on: see layout.pointwise_strides.
-        if 1 in shape and any([type(a) is ndarray and (a.itemsize != out.itemsize or a.strides != out.strides) for a in operands]):
-            return None
-        pointers.append(out.data.ptr)
-        arrays |= 1 << len(operands)
-    which = (kernel, key.num, out_dtype.num, arrays, device)  # numbers: the hash of a dtype takes its time
-    flat = _flats.get(which)
-    if flat is None:
-        flat = _flats[which] = Flat(kernel, key, out_dtype, operands, device)
-    n = out.size
-    if n >= 2**31 or not flat.pack or any([pointer % size for pointer, size in zip(pointers, flat.sizes, strict=True)]):
-        return _run(kernel, operands, params, key, out_dtype, out, device)
-    last = pointers.pop()
-    arguments = (last, *pointers) if flat.only_arrays else _arguments(kernel, operands, (last, *pointers), params, key)
-    threads = n // flat.pack + n % flat.pack
-    flat.function(((threads + THREADS - 1) // THREADS,), _BLOCK, (*arguments, n, flat.geometry))
-    return out
+        pointers = (low[-1] if out is not None else 0, *low[: len(views)])
+        if plan.n and plan.variant.pack and not _fit(pointers, sizes, (True, *plan.variant.flat), plan.variant.pack):
+            plan = plan_for(geometries, (plan.shape, plan.strides), sizes, False)
+        if not plan.n:
+            return lib.GpuLayout(None, None, 0, 0, 0, plan.shape, plan.strides)
+        function = _load(self.kernel, self.key, self.out_dtype, plan.variant, device)
+        return lib.GpuLayout(function, plan.geometry, plan.n, 0, plan.grid[0], plan.shape, plan.strides)
 
-
-_BLOCK = (THREADS,)
-
-
-class Flat:
-    """A kernel for contiguous arrays of one shape: its code does not depend on that shape.
-
-    sizes        what the address of each operand, and of the result, must be a multiple of
-    only_arrays  whether it takes no numbers
-    """
-
-    def __init__(self, kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, operands, device: int):
-        sizes = (out_dtype.itemsize, *[a.dtype.itemsize if type(a) is ndarray else 0 for a in operands])
-        modes = tuple(ARRAY if size else NUMBER for size in sizes[1:])
-        self.only_arrays = NUMBER not in modes and not kernel.options
+    def _flat(self, device: int, low: tuple[int, ...], out: int, sizes: tuple[int, ...]):
+        modes = tuple([ARRAY if size else NUMBER for size in sizes[1:]])
         steps = [(1,), *[(int(m == ARRAY),) for m in modes]]
-        self.pack = _pack((1,), steps, modes, sizes)
-        self.sizes = tuple(max(size * self.pack, 1) for size in (*sizes[1:], sizes[0]))
-        if self.pack:
-            variant = Variant(modes, tuple(m == ARRAY for m in modes), self.pack)
-            self.geometry = geometry_of((1,), [(step * self.pack,) for (step,) in steps], False)
-            self.function = _load(kernel, key, out_dtype, variant, device)
+        pack = _pack((1,), steps, modes, sizes)
+        flat = tuple([m == ARRAY for m in modes])
+        if not pack or not _fit((out, *low), sizes, (True, *flat), pack):
+            return False
+        geometry = geometry_of((1,), [(step * pack,) for (step,) in steps], False)
+        return lib.GpuLayout(_load(self.kernel, self.key, self.out_dtype, Variant(modes, flat, pack), device), geometry, 0, pack, 0, (), ())
+
+    def otherwise(self, operands: tuple, params: tuple, out: Any):
+        """Operands in main memory, which are numbers here; on another GPU than the current one; and more loops than a kernel has."""
+        ready = [a.item() if type(a) is np.ndarray else a for a in operands]
+        device = (out if out is not None else next(a for a in ready if type(a) is ndarray)).data.device_id
+        again = formula(self.kernel, self.key, self.out_dtype)
+        if device != runtime.getDevice():
+            with Device(device):
+                return again(*ready, *params, out)
+        if any([a is not b for a, b in zip(ready, operands, strict=True)]):
+            return again(*ready, *params, out)
+        if any([type(a) is ndarray and a.data.device_id != device for a in ready]):
+            raise RuntimeError("Expected all tensors to be on the same device, but found them on several GPUs. Move them with .to()")
+        if out is None:
+            views = tuple([(a.shape, a.strides) if type(a) is ndarray else None for a in ready])
+            plan = plan_for(views, None, (self.out_dtype.itemsize, *[a.itemsize if type(a) is ndarray else 0 for a in ready]))
+            out = strided(plan.shape, plan.strides, self.out_dtype)
+        return _piece_by_piece(self.kernel, ready, params, self.key, self.out_dtype, out)
 
 
-_flats: dict[tuple, Flat] = {}
-
-
-def _run(kernel, operands, params, key, out_dtype, out, device):
-    views = tuple([(a.shape, a.strides) if type(a) is ndarray else None for a in operands])
-    sizes = (out_dtype.itemsize, *[a.dtype.itemsize if type(a) is ndarray else 0 for a in operands])
-    plan = plan_for(views, None if out is None else (out.shape, out.strides), sizes)
-    if out is None:
-        out = strided(plan.shape, plan.strides, out_dtype)
-    if not plan.n:
-        return out
-    if plan.variant is None:
-        return _piece_by_piece(kernel, operands, params, key, out_dtype, out)
-    pointers = [out.data.ptr, *[a.data.ptr if type(a) is ndarray else 0 for a in operands]]
-    pack = plan.variant.pack
-    if pack and any([p % (pack * s) for p, s, flat in zip(pointers, sizes, (True, *plan.variant.flat), strict=True) if flat]):
-        plan = plan_for(views, (out.shape, out.strides), sizes, False)
-    function = _load(kernel, key, out_dtype, plan.variant, device)
-    function(plan.grid, _BLOCK, (*_arguments(kernel, operands, pointers, params, key), plan.n, plan.geometry))
-    return out
-
-
-def _arguments(kernel: Pointwise, operands, pointers, params, key: np.dtype) -> list:
-    """Addresses and numbers in the order of the kernel's parameters; see `print_cuda._parameters`."""
-    found: list = [pointers[0]]
-    for a, pointer, kind in zip(operands, pointers[1:], kernel.kinds, strict=True):
-        if type(a) is ndarray:
-            found.append(pointer)
-        elif kind != "T" or key.kind in "biu":
-            found.append(int(a))
-        else:
-            found += _number(a, key)
-    for p in params:
-        found += _number(p, key)
-    return found
-
-
-def _number(value, key: np.dtype) -> tuple[float, ...]:
-    return (complex(value).real, complex(value).imag) if key.kind == "c" else (float(value),)
+def _fit(low: tuple[int, ...], sizes: tuple[int, ...], flat: tuple[bool, ...], pack: int) -> bool:
+    """Whether the addresses of all that is moved in packs are multiples of what a pack has."""
+    return not any([p % (pack * size) for p, size, packed in zip(low, sizes, flat, strict=True) if packed])
 
 
 def _piece_by_piece(kernel, operands, params, key, out_dtype, out):
@@ -169,8 +129,12 @@ def _piece_by_piece(kernel, operands, params, key, out_dtype, out):
 
 def strided(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype):
     """Uninitialised dense memory on the current device; strides in bytes."""
-    extent = 0 if 0 in shape else dtype.itemsize + sum([(n - 1) * s for n, s in zip(shape, strides, strict=True)])
-    return ndarray(shape, dtype, cupy.cuda.alloc(extent), strides)
+    return lib.gpu_empty(shape, dtype, strides)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype):
+    """Uninitialised memory in row-major order, on the current device. To call cupy.ndarray takes ten times as long."""
+    return lib.gpu_empty(shape, dtype)
 
 
 # -- plans ---------------------------------------------------------------------------------------------------------------
@@ -287,7 +251,7 @@ def where_it_is(position: int) -> Callable:
         @wraps(function)
         def run(*args, **options):
             array = args[position]
-            device = (array[0] if isinstance(array, Sequence) else array).data.device_id
+            device = (array[0] if type(array) in (list, tuple) else array).data.device_id
             if device == runtime.getDevice():
                 return function(*args, **options)
             with Device(device):
@@ -297,53 +261,6 @@ def where_it_is(position: int) -> Callable:
 
     return decorated
 
-
-class Kernel:
-    """A compiled kernel. Called as CuPy's are, in half the time: it lays out its arguments once, and later only writes the new numbers.
-
-    Numbers take 8 bytes, as kernels declare them. The driver is given the addresses of all arguments: those of structures, which are arrays,
-    and for numbers those of their places behind the addresses. One thread at a time writes and launches, which copies everything.
-    """
-
-    def __init__(self, function: Any):
-        self.ptr, self._function = function.ptr, function
-        self._room: bytearray | None = None
-        self._count = -1  # of arguments, if they are such as can be laid out
-        self._lock = Lock()
-
-    def __call__(self, grid: tuple[int, ...], block: tuple[int], args: Sequence, shared: int = 0) -> None:
-        if len(args) != self._count:
-            if self._room is None:
-                self._lay_out(args)
-            return self._function(grid, block, args, shared)
-        numbers = args if not self._structures else [args[i] for i in self._numbers]
-        across, down = grid if len(grid) == 2 else (*grid, 1)
-        try:
-            with self._lock:
-                self._write(self._room, self._start, *numbers)
-                for i in self._structures:
-                    _WRITE_ADDRESS(self._room, 8 * i, address(args[i]))
-                driver.launchKernel(self.ptr, across, down, 1, block[0], 1, 1, shared, get_current_stream().ptr, self._address, 0)
-        except (struct.error, TypeError):  # other arguments than the first time
-            self._function(grid, block, args, shared)
-
-    def _lay_out(self, args: Sequence) -> None:
-        with self._lock:
-            self._structures = [i for i, a in enumerate(args) if type(a) is np.ndarray]
-            self._numbers = [i for i in range(len(args)) if i not in self._structures]
-            known = all([type(args[i]) in _LETTERS for i in self._numbers])
-            self._start = 8 * len(args)
-            self._write = struct.Struct("".join([_LETTERS[type(args[i])] for i in self._numbers]) if known else "").pack_into
-            room = bytearray(self._start + 8 * len(self._numbers))
-            self._address = ctypes.addressof(ctypes.c_char.from_buffer(room))  # which now keeps its size, and so its place
-            for place, i in enumerate(self._numbers):
-                _WRITE_ADDRESS(room, 8 * i, self._address + self._start + 8 * place)
-            self._room = room
-            self._count = len(args) if known else -1
-
-
-_LETTERS = {int: "q", float: "d"}
-_WRITE_ADDRESS = struct.Struct("Q").pack_into
 
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
 
@@ -366,6 +283,14 @@ def most_shared_memory(device: int) -> int:
     return Device(device).attributes["MaxSharedMemoryPerBlockOptin"]
 
 
+def as_kernel(function: Any) -> Callable:
+    """A function of a module as it is called here: (blocks across, down), (threads,), arguments, and perhaps bytes of shared memory.
+
+    Arguments are integers and floats, which take 8 bytes, structures as NumPy's arrays or as bytes, and arrays on the GPU, of which it gets the addresses.
+    """
+    return lib.GpuKernel(function.ptr, function)
+
+
 # -- compiling -----------------------------------------------------------------------------------------------------------
 
 _functions: dict[tuple, Any] = {}
@@ -380,14 +305,14 @@ def _load(kernel: Pointwise, key: np.dtype, out_dtype: np.dtype, variant: Varian
     instance = Instance(kernel.name, kernel.expr, kernel.kinds, len(kernel.options), dtype, out, *variant)
     options = ("--std=c++17", *(_complex_headers() if print_cuda.uses_complex(instance) else ()))
     module = load_source(instance.function, print_cuda.print_kernel(instance), options)
-    function = _functions[kernel, key, out_dtype, variant, device] = Kernel(module.get_function(instance.function))
+    function = _functions[kernel, key, out_dtype, variant, device] = as_kernel(module.get_function(instance.function))
     return function
 
 
 @lru_cache(None)
 def compiled(print_source: Callable, name: str, device: int, *what):
     """The kernel `name` in the CUDA C++ that print_source(*what) gives, for the current device; remembered."""
-    return Kernel(load_source(name, print_source(*what)).get_function(name))
+    return as_kernel(load_source(name, print_source(*what)).get_function(name))
 
 
 def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17",)) -> Module:
@@ -403,7 +328,8 @@ def load_source(name: str, source: str, options: tuple[str, ...] = ("--std=c++17
             binary, _ = compile_using_nvrtc(source, options, architecture, f"{name}.cu", cache_in_memory=True)
         _keep(path, binary)
     module = Module()
-    module.load(binary)
+    with relaxed():
+        module.load(binary)
     return module
 
 

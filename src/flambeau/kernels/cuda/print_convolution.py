@@ -7,7 +7,7 @@ number of the kernel where that is. Sums are added up in an order that depends o
     plain      the same, an element to a thread: for a few channels in many groups
     weight     w's gradient (channels, K) = y (channels, samples x places) times patches turned, in tiles, each of a part of the places
     sums       the same, a number of w's gradient to a block
-    columns    the patches themselves, and `gathered`, what patches add to each number of x: large products are left to cuBLAS
+    columns    the patches themselves, and `gathered`, what patches add to each number of x: large products are left to cuBLASLt
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     walk   all steps of a layer in one launch: a block takes a few samples (`rows`) from the first step to the last. Its threads have the
            weights to themselves: thread j multiplies with one row of W_hh (backward: with a column of one gate's part), the beginning of which
            stays in its registers and the rest in shared memory. Samples do not meet, so blocks never wait for each other.
-    step   the formulas of one step, where weights are too large for that: a product by cuBLAS comes before (backward: behind) it.
+    step   the formulas of one step, where weights are too large for that: a product by cuBLASLt comes before (backward: behind) it.
 
 Sums are added up in an order that depends on shapes alone.
 """

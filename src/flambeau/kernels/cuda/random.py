@@ -23,7 +23,8 @@ from flambeau.generators import DEFAULT_SEED, _checked_seed
 from flambeau.generators import Generator as CpuGenerator
 from flambeau.generators import default_generator as cpu_generator
 from flambeau.kernels import arrays
-from flambeau.kernels.cuda.launch import compiled, strided
+from flambeau.kernels.cuda import graphs
+from flambeau.kernels.cuda.launch import compiled, empty, strided
 from flambeau.kernels.language import print_cuda
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.random import sampling
@@ -36,23 +37,56 @@ class Generator(CpuGenerator):
         found = devices.device(device)
         self.device = devices.device("cuda", runtime.getDevice() if found.index is None else found.index)
         self.lock = RLock()
+        self.drawn: graphs.Drawn | None = None  # while a graph is captured: what that draws
+        self._seed = self.offset = 0
         self.manual_seed(DEFAULT_SEED)
 
     def manual_seed(self, seed: int) -> Generator:
         """Start the stream of `seed` and return self."""
-        self._seed = _checked_seed(seed)
-        self.offset = 0
+        seed = _checked_seed(seed)
+        if graphs.underway and graphs.is_capturing():
+            if seed != self._seed:
+                raise RuntimeError(
+                    "a generator can be seeded while a CUDA graph is captured only with the seed it has: replays go on with the generator's stream"
+                )
+            return self
+        self._seed, self.offset = seed, 0
         return self
+
+    def seed(self) -> int:
+        """Start a stream nobody can predict; its seed."""
+        _not_while_capturing("Generator.seed()")
+        return super().seed()
+
+    def initial_seed(self) -> int:
+        """The seed the stream started from."""
+        _not_while_capturing("Generator.initial_seed()")
+        return self._seed
 
     def take(self, count: int) -> int:
         """Move on by `count`, a multiple of 4, and return where the stream stood."""
+        _not_while_capturing("drawing numbers whose place in the stream is fixed")
         with self.lock:
             before = self.offset
             self.offset += count
         return before
 
+    def draws(self, count: int) -> tuple[int, int, int]:
+        """(seed, offset, 0) for kernels that use `count` of the stream, a multiple of 4, by which it moves on.
+
+        While a graph is captured: (0, offset within the graph, the address of the seed and the offset at which a replay goes on).
+        """
+        if graphs.underway and graphs.is_capturing():
+            if self.drawn is None:
+                raise RuntimeError(
+                    "this generator is not known to the CUDA graph that is captured: graph.register_generator_state(generator)"
+                )
+            return self.drawn.take(count)
+        return self._seed, self.take(count), 0
+
     def get_offset(self) -> int:
         """How much of the stream has been used."""
+        _not_while_capturing("Generator.get_offset()")
         return self.offset
 
     def set_offset(self, offset: int) -> Generator:
@@ -64,6 +98,7 @@ class Generator(CpuGenerator):
 
     def get_state_bytes(self) -> np.ndarray:
         """Seed and offset, in PyTorch's own format. -> (16,) uint8"""
+        _not_while_capturing("Generator.get_state()")
         return np.frombuffer(np.array([self._seed, self.offset], np.uint64).tobytes(), np.uint8).copy()
 
     def set_state_bytes(self, state: np.ndarray) -> Generator:
@@ -73,6 +108,10 @@ class Generator(CpuGenerator):
         seed, offset = np.frombuffer(np.ascontiguousarray(state).tobytes(), np.uint64)
         self._seed, self.offset = int(seed), int(offset)
         return self
+
+
+def _not_while_capturing(what: str) -> None:
+    graphs.refuse(what, "Its replays draw from the generator as it stands then")
 
 
 # -- one stream per GPU --------------------------------------------------------------------------------------------------
@@ -144,7 +183,7 @@ def _checked(kind: str, dtype: np.dtype, parameters: tuple) -> tuple[float, floa
 
 
 def _sampled(kind: str, generator: Generator, shape, dtype: np.dtype, a: float, b: float):
-    out = cupy.empty(shape, dtype)
+    out = empty(shape, dtype)
     compute = "float32" if dtype.itemsize <= 4 and dtype.kind not in "iu" else "float64"
     _fill(generator, out, *FORMULAS[kind], compute, a, b, kind == "uniform")
     return out
@@ -194,7 +233,7 @@ def _all_integers(generator: Generator, shape, dtype: np.dtype):
 
 def _words(generator: Generator, shape, dtype: np.dtype, low: int, span: int, bits: int):
     """low + word % span as `dtype`; a span of 0 stands for all words."""
-    out = cupy.empty(shape, dtype)
+    out = empty(shape, dtype)
     a, b = np.uint64(low % 2**64), np.uint64(span % 2**64)
     _fill(generator, out, f"word{bits}", "(int64_t)((b ? x % b : x) + a)", "int64", a, b)
     return out
@@ -257,6 +296,7 @@ def gamma(generator: Generator, shape):
 
 def _cupys(generator: Generator, count: int):
     """A generator of CuPy's, for distributions that are found by rejection; it starts where ours stands."""
+    _not_while_capturing("poisson(), binomial() and gamma(), which draw again and again until a number fits,")
     offset = generator.take((count + 3) // 4 * 4)
     return cupy.random.Generator(cupy.random.Philox4x3210((generator.initial_seed() ^ (offset * 0x9E3779B97F4A7C15)) % 2**63))
 
@@ -278,8 +318,8 @@ def _fill(generator: Generator, out, source: str, formula: str, compute: str, a,
         return
     name = f"fl_random_{source}_{dtype}"
     kernel = compiled(print_random, name, out.data.device_id, name, source, formula, compute, dtype, wraps)
-    blocks, seed, counter = _turned(generator, n, _per_turn(source, compute), out.data.device_id)
-    kernel((blocks,), (THREADS,), (out.data.ptr, n, seed, counter, a, b))
+    blocks, *stand = _turned(generator, n, _per_turn(source, compute), out.data.device_id)
+    kernel((blocks,), (THREADS,), (out, n, *stand, a, b))
 
 
 def dropout(generator: Generator, x, keep: float, scale: float):
@@ -294,18 +334,18 @@ def dropout(generator: Generator, x, keep: float, scale: float):
         if n:
             compute = "float32" if x.dtype.itemsize <= 4 else "float64"
             kernel = compiled(print_dropout, "fl_dropout", device, "fl_dropout", compute, dtype)
-            blocks, seed, counter = _turned(generator, n, _per_turn("unit", compute), device)
+            blocks, *stand = _turned(generator, n, _per_turn("unit", compute), device)
             rounded = float(np.asarray(scale).astype(x.dtype))  # as the noise is that other forms multiply by
-            kernel((blocks,), (THREADS,), (out.data.ptr, kept.data.ptr, x.data.ptr, n, seed, counter, float(keep), rounded))
+            kernel((blocks,), (THREADS,), (out, kept, x, n, *stand, float(keep), rounded))
     return out, kept
 
 
-def _turned(generator: Generator, n: int, per_turn: int, device: int) -> tuple[int, np.uint64, np.uint64]:
-    """(blocks, seed, counter) for n values, by which the stream moves on."""
+def _turned(generator: Generator, n: int, per_turn: int, device: int) -> tuple[int, int, int, int]:
+    """(blocks, seed, counter, address of what replays of a graph add to these, or 0) for n values, by which the stream moves on."""
     blocks = min((n + THREADS - 1) // THREADS, _most_blocks(device))
     turns = (n - 1) // (THREADS * blocks * per_turn) + 1
-    offset = generator.take(turns * 4)
-    return blocks, np.uint64(generator.initial_seed()), np.uint64(offset // 4)
+    seed, offset, words = generator.draws(turns * 4)
+    return blocks, seed, offset // 4, words
 
 
 def _per_turn(source: str, compute: str) -> int:
@@ -331,10 +371,11 @@ def print_random(name: str, source: str, formula: str, compute: str, out: str, w
         + PHILOX
         + f"""
 extern "C" __global__ void __launch_bounds__({THREADS})
-{name}({storage} *out, long long n, uint64_t seed, uint64_t counter, {number} a_given, {number} b_given) {{
+{name}({storage} *out, long long n, {STAND}, {number} a_given, {number} b_given) {{
     typedef {kind} T;
     const T a = (T)a_given, b = (T)b_given, TINY = (T)(sizeof(T) == 4 ? 5.9604645e-8 : 1.1102230246251565e-16);
     const uint64_t me = (uint64_t)blockIdx.x * {THREADS} + threadIdx.x, width = (uint64_t)gridDim.x * {THREADS};
+    {REPLAYED}
     for (uint64_t first = me; first < n; first += {count} * width, counter++) {{
         T drawn[{count}];
         {values}(philox(counter, me, seed), drawn);
@@ -361,10 +402,12 @@ def print_dropout(name: str, compute: str, dtype: str) -> str:
         + PHILOX
         + f"""
 extern "C" __global__ void __launch_bounds__({THREADS})
-{name}({p.storage} *out, uint8_t *kept, const {p.storage} *x, long long n, uint64_t seed, uint64_t counter, double keep_given, double scale_given) {{
+{name}({p.storage} *out, uint8_t *kept, const {p.storage} *x, long long n, {STAND},
+    double keep_given, double scale_given) {{
     const {wide.compute} keep = ({wide.compute})keep_given;
     const {p.compute} scale = ({p.compute})scale_given;
     const uint64_t me = (uint64_t)blockIdx.x * {THREADS} + threadIdx.x, width = (uint64_t)gridDim.x * {THREADS};
+    {REPLAYED}
     for (uint64_t first = me; first < n; first += {count} * width, counter++) {{
         {wide.compute} drawn[{count}];
         unit_{wide.compute}(philox(counter, me, seed), drawn);
@@ -381,6 +424,10 @@ extern "C" __global__ void __launch_bounds__({THREADS})
 """
     )
 
+
+# Where a kernel's numbers begin: `replay` has the seed and the offset at which a graph's replay goes on; it is NULL outside of graphs.
+STAND = "uint64_t seed, uint64_t counter, const uint64_t *replay"
+REPLAYED = "if (replay) seed = replay[0], counter += replay[1] / 4;"
 
 PHILOX = r"""
 struct Words { uint32_t x, y, z, w; };

@@ -13,13 +13,13 @@ import cupy
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels.cuda.gemm import PLAIN, TRANSPOSED, with_rows
+from flambeau.kernels.cuda.gemm import with_rows
 from flambeau.kernels.cuda.launch import compiled, most_shared_memory, multiprocessors, where_it_is, with_shared_memory
 from flambeau.kernels.cuda.print_recurrent import Walk, print_step, print_walk, step_name
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.templates.recurrent import GATES
 
-MOST_ROWS = 8  # samples of a block: with more of them products by cuBLAS are better
+MOST_ROWS = 8  # samples of a block: with more of them products by cuBLASLt are better
 FEW_STEPS = 2  # so few are not worth bringing all weights to every multiprocessor
 REGISTERS = 128  # of a thread, for weights
 
@@ -40,7 +40,7 @@ def forward(cell: str, gates, weight, bias, h0, c0, out, cells, keep, sizes, rev
     sums_ = sums.data.ptr
     state_, start_ = (cells_, c0_) if cell == "lstm" else (out_, h0_)
     name = step_name(cell, dtype, False)
-    step, multiply = compiled(print_step, name, device, cell, dtype, False, keeps), with_rows(weight, TRANSPOSED, 0)
+    step, multiply = compiled(print_step, name, device, cell, dtype, False, keeps), with_rows(weight, True, 0)
     for first, some, kept, before in _steps(sizes, reverse):
         if kept:
             multiply(kept, out_ + before * row, sums_)
@@ -67,7 +67,7 @@ def backward(cell: str, g, gc, weight, start, state, keep, dx, da, dh0, dc0, siz
     for carried in (dh0, dc0)[: 1 + (cell == "lstm")]:
         carried.data.memset_async(0, carried.nbytes)
     name = step_name(cell, dtype, True)
-    step, multiply = compiled(print_step, name, device, cell, dtype, True, True), with_rows(weight, PLAIN, int(cell == "gru"))
+    step, multiply = compiled(print_step, name, device, cell, dtype, True, True), with_rows(weight, False, int(cell == "gru"))
     for first, some, kept, before in reversed(_steps(sizes, reverse)):
         step(
             ((some * hidden + THREADS - 1) // THREADS,), (THREADS,),

@@ -1,27 +1,50 @@
-"""Running folds and loops over rows on a GPU: how many threads share a row, and whether a row is cut into parts that are merged afterwards.
+"""Running folds and loops over rows on a GPU: how many threads share a row, and whether a row is cut into parts that are joined afterwards.
 
-`fold` and `rows` take what the compiled loops of the CPU take (see `folding.py`), and answer False where there is no kernel.
+`fold` takes what the compiled folds of the CPU take (see `folding.py`), and answers False where there is no kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import cupy
 import numpy as np
 
 from flambeau import dtypes
-from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
-from flambeau.kernels.cuda.print_rows import FoldInstance, print_fold
+from flambeau.kernels.cuda import error_notes
+from flambeau.kernels.cuda.launch import compiled, empty, multiprocessors, where_it_is
+from flambeau.kernels.language import expr as e
+from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.print_cuda import THREADS
-from flambeau.kernels.loops.cuda import Instance, print_loop, print_parts
-from flambeau.kernels.loops.language import EACH, ROW, Loop
+from flambeau.kernels.loops.cuda import Instance, print_loop
+from flambeau.kernels.loops.folds import as_loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop, extent, pick, precise, total
+from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.reductions.fold import FOLDS
 
-ENOUGH = 16  # a thread that has fewer elements than this to itself is not worth starting
+ENOUGH = 16  # a thread that has fewer packs than this to itself is not worth starting
 IN_REGISTERS = 64  # elements of rows that a thread may keep
 MOST_ADDED = 64  # rows of a total that are added up before the sum is widened
+FLOAT64 = np.dtype(np.float64)
 _FOLDS = {f.name: f for f in FOLDS}
+
+
+class Rows(NamedTuple):
+    """How rows lie in memory, in elements: row r begins at r // inner * apart + r % inner * beside, and its elements are `step` apart. If they are
+    cut into lines of some `length`, of which each is a stretch of memory, one begins `line` after the other; of loads of a number for each line,
+    `numbers` says how far to go for the next r // inner, the next r % inner, the next line."""
+
+    rows: int
+    n: int
+    inner: int
+    apart: int
+    beside: int
+    step: int
+    length: int = 0
+    line: int = 0
+    numbers: tuple[int, ...] = ()
 
 
 @where_it_is(1)
@@ -31,69 +54,150 @@ def fold(name: str, array, sizes, steps, out, shift, count: float, index=None) -
     dtype = dtypes.OF_NUMPY[array.dtype].name
     if declared is None or dtype not in declared.dtypes or (index is not None and not declared.find):
         return False
-    if out is not None and dtypes.OF_NUMPY[out.dtype].name != (dtype if declared.out == "T" else declared.out):
+    if dtypes.OF_NUMPY[out.dtype].name != (dtype if declared.out == "T" else declared.out):
         return False
+    loop = as_loop(declared, index is not None)
+    if len(loop.loads) > 1 and shift is None:
+        shift = cupy.zeros((), np.float64)
+    loads = (array,) if len(loop.loads) == 1 else (array, shift)
+    stores = (out,) if index is None else (out, index)
+    run_loop(loop, stores, loads, (float(count),), _middle(array, sizes, steps))
+    return True
+
+
+@where_it_is(1)
+def spread(name: str, array, sizes, steps, found: Sequence, count: float) -> None:
+    """What `found` is to hold of the middle of (outer, n, inner): "var" or "std" by this count, and the mean."""
+    run_loop(SPREAD[name], found, (array,), (count,), _middle(array, sizes, steps))
+
+
+def _middle(array, sizes, steps) -> Rows:
     outer, n, inner = sizes
-    rows = outer * inner
-    if not rows:
-        return True
-    pointer, device = array.data.ptr, array.data.device_id
-    aligned = pointer % 16 == 0 and steps[0] % 16 == 0 and inner == 1 and steps[1] == array.itemsize
-    columns, lanes, pack, splits, chunk = _shape_of_fold(
-        rows, n, steps[1], steps[2], inner, array.itemsize, aligned, multiprocessors(device)
-    )
-    find = index is not None
-    pointers = [0 if a is None else a.data.ptr for a in (out, index)]
-    shifts = 0 if shift is None else shift.data.ptr
-    tail = (float(count), rows, n, inner, *steps, chunk)
-    grid = ((rows * lanes + THREADS - 1) // THREADS, splits)
-    if splits == 1:
-        kernel = _fold_kernel(name, dtype, lanes, columns, "whole", pack, find, device)
-        kernel(grid, (THREADS,), (*pointers, pointer, shifts, 0, *tail))
-        return True
-    parts = cupy.ndarray((splits * rows * (2 if find else 1),), np.float64)
-    kernel = _fold_kernel(name, dtype, lanes, columns, "part", pack, find, device)
-    kernel(grid, (THREADS,), (*pointers, pointer, shifts, parts.data.ptr, *tail))
-    lanes = 8 if rows >= 32 else THREADS
-    kernel = _fold_kernel(name, dtype, lanes, True, "merge", 1, find, device)
-    tail = (float(count), rows, splits, 1, 0, 0, 0, splits)
-    kernel(((rows * lanes + THREADS - 1) // THREADS,), (THREADS,), (*pointers, 0, shifts, parts.data.ptr, *tail))
-    return True
+    apart, step, beside = (s // array.itemsize for s in steps)
+    return Rows(outer * inner, n, inner, apart, beside, step)
 
 
-@lru_cache(1024)
-def _shape_of_fold(rows: int, n: int, step: int, inner_step: int, inner: int, size: int, aligned: bool, processors: int):
-    """(columns, lanes, pack, splits, chunk): see FoldInstance; `splits` parts of `chunk` elements each."""
-    columns = inner > 1 and inner_step < step
-    pack = 16 // size
+def _spread(x, count):
+    """(variance by some count, mean) from sums of (x - shift) and its square; the shift is an element, so that equal ones have no variance."""
+    mean, squares = shifted_moments(x)
+    return precise(squares * (extent / count)), mean
+
+
+def shifted_moments(x) -> tuple[Expr, Expr]:
+    """(mean, mean of squares of the distance from it), of one pass."""
+    first = pick(0, e.const(0, "i64"))
+    shift = e.where(e.eq(first - first, 0), first, e.const(0))  # one that is not finite would make NaN of infinity
+    off = total(x - shift) / extent
+    return precise(shift + off), precise(e.maximum(total((x - shift) * (x - shift)) / extent - off * off, 0))
+
+
+def _deviation(x, count):
+    var, mean = _spread(x, count)
+    return e.sqrt(var), mean
+
+
+SPREAD = {name: Loop(name, formula, "ri", "r r", 1, ("float32",)) for name, formula in (("var", _spread), ("std", _deviation))}
+
+
+@where_it_is(1)
+def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[float], lie: Rows) -> None:
+    """Run a loop on rows: all that lie along them lie alike; of the others there is one number for each, contiguous, or one for all."""
+    if not lie.rows:
+        return
+    along = [a for a, access in zip((*stores, *loads), (*loop.stores, *loop.loads), strict=True) if access == ROW]
+    size, aligned = max([a.itemsize for a in along]), not any([a.data.ptr % 16 for a in along])
+    rooms, kernels, last = plan(loop, lie, along[0].dtype, size, aligned, stores[0].data.device_id)
+    parts = [empty((room,), FLOAT64) for room in rooms]
+    notes = () if loop.error is None else (error_notes.page(stores[0].data.device_id),)
+    each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
+    told = (*stores, *loads, *map(float, options), *parts, *notes, *each, *last)
+    for kernel, grid in kernels:
+        kernel(grid, (THREADS,), told)
+    if notes:
+        error_notes.launched()
+
+
+@lru_cache(2048)
+def plan(loop: Loop, lie: Rows, dtype: np.dtype, size: int, aligned: bool, device: int) -> tuple:
+    """(numbers that each kind of part takes, (kernel, grid) of each launch, what kernels are told last: how rows lie and are cut)."""
+    way = schedule(loop, lie, size, aligned, multiprocessors(device))
+    rooms = [fields * way.splits * lie.rows for fields in way.parts]
+    kernels = [(kernel_of(instance, device), grid) for instance, grid in launches(loop, dtypes.OF_NUMPY[dtype].name, lie, way)]
+    numbers = lie.numbers if LINE in loop.loads else ()
+    return rooms, kernels, (*numbers, *lie[:6], way.chunk, way.splits, *(lie[6:8] if lie.length else ()))
+
+
+class Way(NamedTuple):
+    """A schedule: see `Instance`. Rows are cut into `splits` parts of `chunk` places; `parts` are the fields of what each pass finds of a part."""
+
+    lanes: int
+    pack: int
+    items: int
+    columns: bool
+    chunk: int
+    splits: int
+    parts: tuple[int, ...]
+
+
+def schedule(loop: Loop, lie: Rows, size: int, aligned: bool, processors: int) -> Way:
+    """How rows that lie so are shared by threads."""
+    count, n, inner, apart, beside, step, *lines, _ = lie
+    columns, most = not lines[0] and inner > 1 and beside < step, max(min(16 // size, 8), 1)
+    walks = len(passes(loop, room=0, puts=False).reducing) + any([access != EACH for access in loop.stores])
+    if not walks:
+        return Way(1, 1, 0, columns, max(n, 1), 1, ())
+    operands = loop.loads.count(ROW)
     if columns:
-        pack, lanes = 1, 1 if n < 8 else 8
+        pack = most if aligned and beside == 1 and not any([s % most for s in (inner, apart, step)]) else 1
+        while pack > 1 and count // pack < 8:
+            pack //= 2
+        units, lanes = n, 1 if n < 8 else 8
+        while n >= 4 * lanes and lanes < THREADS // 4 and count // pack <= THREADS // (2 * lanes):
+            lanes *= 2
     else:
-        pack = pack if aligned and n % pack == 0 else 1
+        pack = most if aligned and step == 1 and not any([s % most for s in (n, apart, beside, *lines)]) else 1
         units = n // pack
-        lanes = 1 if units <= 2 else 4 if units <= 16 else 32 if units <= 512 else THREADS
-    blocks = (rows * lanes + THREADS - 1) // THREADS
-    most = max(n // (lanes * pack * ENOUGH), 1)
-    splits = min(max(4 * processors // blocks, 1), most, 65535)
-    unit = lanes * pack
+        lanes = _sharing(units) if walks > 1 else _reading(units)
+    items = -(-units // lanes) if walks > 1 else 0
+    items = items if items * pack * operands <= IN_REGISTERS else 0
+    blocks = -(-count // (THREADS // lanes * (pack if columns else 1)))
+    splits = 1 if items else max(min(4 * processors // blocks, n // (lanes * (1 if columns else pack) * ENOUGH), 65535), 1)
+    unit = lanes * (1 if columns else pack)
     chunk = -(-n // (splits * unit)) * unit if splits > 1 else max(n, 1)
-    return columns, lanes, pack, -(-n // chunk) if n else 1, chunk
+    splits = -(-n // chunk) if n else 1
+    steps = passes(loop, room=0, puts=False, at_once=True).reducing if splits > 1 else ()
+    return Way(lanes, pack, items, columns, chunk, splits, tuple([sum(1 + r.placed for r in s.reductions) for s in steps]))
 
 
-@where_it_is(3)
-def rows(loop: Loop, count: int, n: int, given, options) -> bool:
-    """Run a loop on `count` rows of `n` elements: `given` are the first store, the operands and the other stores, all contiguous."""
-    out, operands, more = given[0], given[1 : 1 + len(loop.loads)], given[1 + len(loop.loads) :]
-    dtype = dtypes.OF_NUMPY[out.dtype].name
-    if dtype not in loop.dtypes:
-        return False
-    stores, pointers = [a.data.ptr for a in (out, *more)], [a.data.ptr for a in operands]
-    along = [p for p, access in zip((*stores, *pointers), (*loop.stores, *loop.loads), strict=True) if access != EACH]
-    pack = _pack(n, out.itemsize, along)
-    lanes, items = _shape_of_rows(n // pack, pack, loop.loads.count(ROW))
-    kernel = _rows_kernel(loop, dtype, lanes, pack, items, out.data.device_id)
-    kernel(((count * lanes + THREADS - 1) // THREADS,), (THREADS,), (*stores, *pointers, *map(float, options), count, n))
-    return True
+def _reading(units: int) -> int:
+    """Threads for a row of so many packs that is read once, a few packs at a time."""
+    return THREADS if units > 512 else 1 if units <= 2 else 4 if units <= 16 else 32
+
+
+def _sharing(units: int) -> int:
+    """Threads for a row of so many packs that they keep: neighbours, of one warp if that will do."""
+    lanes = 1
+    while lanes < units and (lanes < 32 or 4 * lanes < units) and lanes < THREADS:
+        lanes *= 2
+    return lanes
+
+
+def launches(loop: Loop, dtype: str, lie: Rows, way: Way) -> list[tuple[Instance, tuple[int, ...]]]:
+    """(kernel, grid) of each launch."""
+    across = THREADS // way.lanes * (way.pack if way.columns else 1)
+    stages = (None,) if way.splits == 1 else range(len(way.parts) + 1)
+    kernels = [Instance(loop, dtype, way.lanes, way.pack, way.items, way.columns, stage, lines=lie.length > 0) for stage in stages]
+    found: list[tuple[Instance, tuple[int, ...]]] = [(kernel, (-(-lie.rows // across), way.splits)) for kernel in kernels]
+    if way.splits > 1 and ROW not in loop.stores:
+        found[-1] = joining(loop, dtype, lie.rows, len(way.parts))
+    return found
+
+
+def joining(loop: Loop, dtype: str, count: int, stage: int) -> tuple[Instance, tuple[int]]:
+    """(kernel, grid) of the last launch where there is nothing more to be done than to join what was found of the parts of so many rows."""
+    many = count >= 32
+    lanes = 8 if many else THREADS
+    return Instance(loop, dtype, lanes, columns=many, stage=stage), (-(-count * lanes // THREADS),)
 
 
 @where_it_is(1)
@@ -101,60 +205,29 @@ def rows_and_totals(loop: Loop, given, options) -> tuple | None:
     """Run a loop with totals on the operands it is `given`, all contiguous: (result, totals (n,)...); None where there is no kernel for rows of that
     length."""
     x = given[0]
-    dtype, n = dtypes.OF_NUMPY[x.dtype].name, x.shape[-1]
-    if dtype not in loop.dtypes:
-        return None
+    dtype, n, size = dtypes.OF_NUMPY[x.dtype].name, x.shape[-1], x.itemsize
     device, count, pointers = x.data.device_id, x.size // n, [a.data.ptr for a in given]
-    pack = _pack(n, x.itemsize, [p for p, access in zip(pointers, loop.loads, strict=True) if access != EACH])
-    lanes, items = _shape_of_rows(n // pack, pack, loop.loads.count(ROW) + len(loop.totals))
-    if not items:
+    pack = min(16 // size, 8)
+    pack = 1 if n % pack or any([p % 16 for p, access in zip(pointers, loop.loads, strict=True) if access != EACH]) else pack
+    lanes = max(_sharing(n // pack), 32)
+    items = -(-n // (pack * lanes))
+    if items * pack * (loop.loads.count(ROW) + len(loop.totals)) > IN_REGISTERS:
         return None
-    out = cupy.ndarray(x.shape, x.dtype)
-    totals = [cupy.ndarray((n,), x.dtype) for _ in loop.totals]
-    groups = THREADS // lanes
+    groups, out = THREADS // lanes, empty(x.shape, x.dtype)
     # Enough blocks for the GPU, and few enough rows for each to be added up in the dtype they are computed in.
     blocks = max(min(-(-count // groups), 2 * multiprocessors(device)), -(-count // (groups * MOST_ADDED)))
-    parts = cupy.ndarray((len(totals), blocks, n), x.dtype)
-    begins = [parts.data.ptr + i * blocks * n * x.itemsize for i in range(len(totals))]
-    kernel = _rows_kernel(loop, dtype, lanes, pack, items, device)
-    kernel((blocks,), (THREADS,), (out.data.ptr, *begins, *pointers, *map(float, options), count, n))
-    ends = [t.data.ptr for t in totals]
-    finish = _parts_kernel(dtype, device)
-    finish((-(-n // 32), len(totals)), (THREADS,), (ends[0], ends[-1], parts.data.ptr, blocks, n))
+    parts = empty((len(loop.totals), blocks, n), x.dtype)
+    begins = [parts.data.ptr + i * blocks * n * size for i in range(len(parts))]
+    each = [int(a.size > 1) for a, access in zip(given, loop.loads, strict=True) if access == EACH]
+    kernel = kernel_of(Instance(loop, dtype, lanes, pack, items), device)
+    tail = (*map(float, options), *each, count, n, 1, n, 0, 1, n, 1)
+    kernel((blocks,), (THREADS,), (out.data.ptr, *begins, *pointers, *tail))
+    totals = empty((len(loop.totals), n), x.dtype)
+    fold("sum", parts, (len(parts), blocks, n), (blocks * n * size, n * size, size), totals, None, 1.0)
     return out, *totals
 
 
-def _pack(n: int, size: int, pointers: list[int]) -> int:
-    """How many elements of rows of n that begin there are read at once: 16 bytes, if every row is a whole number of such packs."""
-    pack = min(16 // size, 8)
-    return 1 if n % pack or any([p % 16 for p in pointers]) else pack
-
-
-@lru_cache(1024)
-def _shape_of_rows(units: int, pack: int, operands: int) -> tuple[int, int]:
-    """(lanes, items): a warp for a short row, a block for a long one, and registers for what fits."""
-    lanes = 32 if units <= 256 else THREADS
-    items = 1
-    while items * lanes < units:
-        items *= 2
-    return lanes, items if items * pack * operands <= IN_REGISTERS else 0
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------------
-
-
 @lru_cache(None)
-def _fold_kernel(name: str, dtype: str, lanes: int, columns: bool, part: str, pack: int, find: bool, device: int):
-    instance = FoldInstance(_FOLDS[name], dtype, lanes, columns, part, pack, find)
-    return compiled(print_fold, instance.function, device, instance)
-
-
-@lru_cache(None)
-def _rows_kernel(loop: Loop, dtype: str, lanes: int, pack: int, items: int, device: int):
-    instance = Instance(loop, dtype, lanes, pack, items)
+def kernel_of(instance: Instance, device: int):
+    """The compiled kernel."""
     return compiled(print_loop, instance.function, device, instance)
-
-
-@lru_cache(None)
-def _parts_kernel(dtype: str, device: int):
-    return compiled(print_parts, f"fl_parts_{dtype}", device, f"fl_parts_{dtype}", dtype)

@@ -109,6 +109,8 @@ class CPrinter:
     def print_conj(self, x):
         return x
 
+    print_precise = print_conj  # a request to the printer of a whole loop, which has been heard by now
+
     def print_as_T(self, x):
         return f"(({self.compute}){x})"
 
@@ -258,7 +260,7 @@ def storage_of(kind: str, dtype: str) -> str:
 def operand_dtype(kind: str, dtype: str) -> str:
     """The dtype an operand of this kind has in the instance for `dtype`."""
     wide = "float64" if dtype == "float64" else "float32"
-    return {"T": dtype, "wide": wide, "bool": "bool", "i64": "int64", "f32": "float32"}[kind]
+    return {"T": dtype, "wide": wide, "bool": "bool", "i64": "int64", "f32": "float32", "f64": "float64"}[kind]
 
 
 def print_loop(function: str, expr: Expr, kinds: tuple[str, ...], n_param: int, dtype: str, out: str) -> str:

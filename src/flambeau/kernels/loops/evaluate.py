@@ -52,6 +52,15 @@ class _Evaluation(formulas._Evaluation):
             return np.asarray(int(self.params[expr.value]))
         if expr.op == "extent":
             return self.number(self.extent)
+        if expr.op == "product":
+            return self(expr.args[0]).prod(self.axes, keepdims=True, dtype=WIDE.get(self.compute.kind))
+        if expr.op in ("greatest", "least"):
+            return self.extreme(expr)
+        if expr.op == "place":
+            row, found = self(expr.args[0].args[0]), self(expr.args[0])
+            return ((row == found) | (row != row)).argmax(-1, keepdims=True)
+        if expr.op == "precise":
+            return self(expr.args[0])
         if expr.op == "unrounded":
             return self.summed(self(expr.args[0].args[0]), self.axes, keepdims=True, rounded=False)
         if expr.op in SUMS:
@@ -68,6 +77,15 @@ class _Evaluation(formulas._Evaluation):
             found = np.take_along_axis(np.broadcast_to(row, self.shape).reshape(*lead, self.extent), np.where(inside, at, 0), -1)
             return self.home.where(inside, found, np.nan).astype(found.dtype).reshape(*lead, *(1,) * len(self.axes))
         return super().value(expr)
+
+    def extreme(self, expr: Expr) -> Array:
+        """The greatest or the least; NaN, if there is one."""
+        row, sign = self(expr.args[0]), -1 if expr.op == "greatest" else 1
+        if not self.extent:
+            ends = np.finfo(row.dtype) if row.dtype.kind == "f" else np.iinfo(row.dtype)
+            nothing = (sign * np.inf if row.dtype.kind == "f" else ends.max if sign > 0 else ends.min) if expr.value is None else expr.value
+            return self.home.full((*row.shape[:-1], 1), nothing, row.dtype)
+        return row.max(self.axes, keepdims=True) if sign < 0 else row.min(self.axes, keepdims=True)
 
     def summed(self, array: Array, axes: tuple[int, ...], keepdims: bool = False, rounded: bool = True) -> Array:
         """Carried in double precision, and rounded once. What does not vary is added as often as there are places, or lines."""

@@ -13,11 +13,18 @@ A formula is an `Expr` (see expr.py) with a few more words:
     pick(k, at)          the element of operand k at a place of the row, an integer that need not be the place we are at
     position, extent     the place we are at, an integer;  how many there are, a number
 
+and, printed for GPUs only (on the CPU these are folds, see reductions/fold.py):
+
+    product(v), greatest(v, start), least(v, start)      NaN is greater and less than all; of nothing they are `start`
+    place(r)             where in the row what one of the latter two found stands first, an integer
+    precise(v)           one number for each row, computed in double precision from totals that were not rounded yet
+
 Each load and each store says along which axes it moves; along the others it stays where it is:
 
     "ri"   an element for each place of each row          "i"   one row for all          "r"   one number for each row
 
-as "r:i64" if its elements are of a dtype of their own, or "r:wide" if half precision is float32 there. A formula gives a value for each store. What is stored along "i" alone is the sum over the
+as "r:i64" if its elements are of a dtype of their own, "r:wide" if half precision is float32 there, "r:f32" or "r:f64" if they are
+rounded when they are read. A formula gives a value for each store. What is stored along "i" alone is the sum over the
 rows.
 
 A row may have two axes, lines and the places of each: a channel of all samples of a batch is a row, and its part of each sample a line. Then
@@ -39,18 +46,20 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.pointwise import FLOATS
 
-REDUCTIONS = ("total", "peak", "line_total", "total_of_lines")
-e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick", "unrounded"), 1)
+REDUCTIONS = ("total", "peak", "line_total", "total_of_lines", "product", "greatest", "least")
+e.ARITY |= dict.fromkeys((*REDUCTIONS, "pick", "unrounded", "place", "precise"), 1)
 total, line_total, total_of_lines = map(e._unary, ("total", "line_total", "total_of_lines"))
 peak = e._unary(
     "peak"
 )  # to shift exponents by: it has no derivative, and of a row with NaN, which the total will find, it may be any element
+product, precise = e._unary("product"), e._unary("precise")
 position = e._make("position", (), None, "i64")
 extent = e._make("extent", (), None, "T")
 
 ROW, SHARED, EACH, LINE = "ri", "i", "r", "rj"
 NUMBER, OF_LINE, OF_PLACE = 0, 1, 2  # how far a value reaches: one for each row, for each line of it, for each place
 _REACH = {EACH: NUMBER, LINE: OF_LINE, ROW: OF_PLACE, SHARED: OF_PLACE}
+ROUNDED = ("f32", "f64")  # dtypes of loads that are rounded when they are read
 DECLARED: dict[str, Loop] = {}
 
 
@@ -64,12 +73,29 @@ def pick(operand: int, at: Expr) -> Expr:
     return e._make("pick", (at,), operand, "T")
 
 
+def greatest(value: Expr, start: float | None = None) -> Expr:
+    """The greatest along the row; of nothing `start`, or what no number is less than."""
+    return e._make("greatest", (value,), start, "T")
+
+
+def least(value: Expr, start: float | None = None) -> Expr:
+    """The least along the row; of nothing `start`, or what no number is greater than."""
+    return e._make("least", (value,), start, "T")
+
+
+def place(found: Expr) -> Expr:
+    """Where `greatest` or `least` found what it found, first."""
+    return e._make("place", (found,), None, "i64")
+
+
 class Loop:
     """A named loop. `formula(*loads, *options)` gives the value of the store, or a tuple of values, one for each of the `stores`.
 
     options   the numbers that hold for the whole call: how many, or their kinds, as "T i64"
     dtypes    those it is compiled for ahead of time, if it is declared
     lines     whether its rows have lines, and not just places
+    over      the loads that the stores are written over, where rows are tensors of a list
+    error     which error it is (indexing/index_errors.py) to pick beyond the row, for GPUs, which note that; the first option is what else is said of it
     """
 
     def __init__(
@@ -81,6 +107,8 @@ class Loop:
         options: int | str = 0,
         dtypes: tuple[str, ...] = FLOATS,
         lines: bool = False,
+        error: int | None = None,
+        over: tuple[int, ...] = (),
     ):
         self.name = name
         self.formula = formula
@@ -90,8 +118,7 @@ class Loop:
         self.store_kinds = tuple([spec.partition(":")[2] or "T" for spec in stores.split()])
         self.params = ("T",) * options if isinstance(options, int) else tuple(options.split())
         self.options = len(self.params)
-        self.dtypes = dtypes
-        self.lines = lines
+        self.dtypes, self.lines, self.error, self.over = dtypes, lines, error, over
 
     def __repr__(self) -> str:
         return f"{self.name}({' '.join(self.loads)} -> {' '.join(self.stores)}): {', '.join(map(repr, self.values))}"
@@ -99,7 +126,7 @@ class Loop:
     @cached_property
     def values(self) -> tuple[Expr, ...]:
         """The formula, traced: a value for each store."""
-        operands = [e.load(i, kind) for i, kind in enumerate(self.kinds)]
+        operands = [e.load(i, "T" if kind in ROUNDED else kind) for i, kind in enumerate(self.kinds)]
         found = self.formula(*operands, *(e._make("param", (), i, kind) for i, kind in enumerate(self.params)))
         values = tuple(map(e.lift, found if isinstance(found, tuple) else (found,)))
         for access, value in zip(self.stores, values, strict=True):
@@ -113,12 +140,12 @@ class Loop:
         """Whether all that is read and written are rows of one dtype, so that any dimension may play the part of the last."""
         return set(self.loads) == set(self.stores) == {ROW} and set(self.kinds) == {"T"}
 
-    @property
+    @cached_property
     def in_chunks(self) -> bool:
         """Whether a compiled loop takes chunks of rows at a time: where a store is summed over them, or no row is written first."""
         return bool(self.totals) or self.stores[0] != ROW
 
-    @property
+    @cached_property
     def totals(self) -> tuple[int, ...]:
         """The stores that are summed over the rows."""
         return tuple([k for k, access in enumerate(self.stores) if access == SHARED])
@@ -138,7 +165,7 @@ class Loop:
         if value.op == "load":  # beyond the operands: gradients of stores, the result
             known = dict(enumerate((*self.loads, *self.stores)))
             return _REACH[known.get(value.value, self.stores[0])]
-        if value.op in REDUCTIONS:
+        if value.op in (*REDUCTIONS, "place"):
             return OF_LINE if value.op == "line_total" else NUMBER
         return OF_PLACE if value.op == "position" else max(map(self.reach, value.args), default=NUMBER)
 

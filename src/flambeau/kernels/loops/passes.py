@@ -22,11 +22,15 @@ DEAR = {"exp", "log", "tanh", "sigmoid", "erf", "sin", "cos", "pow", "div", "sqr
 
 @dataclass(frozen=True)
 class Reduced:
-    """A reduction that a pass computes: under which name, of which value."""
+    """A reduction that a pass computes: under which name, of which value; what it starts from; whether its place is wanted; and the peak, which the same
+    pass finds, that "powers" and "gaps" measure the value by."""
 
     name: Expr
     op: str
     value: Expr
+    start: float | None = None
+    placed: bool = False
+    peak: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -77,18 +81,33 @@ class Passes:
         return not any(uses(value, e.load(0)) for value in self.stores.values())
 
 
-def passes(loop: Loop, room: int = 1, puts: bool = True) -> Passes:
-    """The passes of a loop, with room for so many rows of what is kept; and whether single places of a row may be written after it."""
-    return _Cut(loop, room).all(puts)
+def passes(loop: Loop, room: int = 1, puts: bool = True, at_once: bool = False) -> Passes:
+    """The passes of a loop, with room for so many rows of what is kept; whether single places of a row may be written after it; and whether a
+    peak and what is measured by it are found in one pass."""
+    return _Cut(loop, room, at_once).all(puts)
+
+
+def _about_peak(value: Expr) -> tuple[str, Expr] | None:
+    """What a pass can find of v beside the peak of v: "powers", the total of exp(v - peak(v)), or "gaps", that of peak(v) - v."""
+    inside = value.args[0] if value.op == "total" else value
+    is_power = inside.op == "exp"
+    apart = inside.args[0] if is_power else inside
+    if value.op != "total" or apart.op != "sub":
+        return None
+    v, high = apart.args if is_power else reversed(apart.args)
+    return ("powers" if is_power else "gaps", high) if high.op == "peak" and high.args[0] is v else None
 
 
 class _Cut:
-    def __init__(self, loop: Loop, room: int):
+    def __init__(self, loop: Loop, room: int, at_once: bool):
         self.loop, self.order = loop, in_order(loop.values)
         self.levels: dict[Expr, int] = {}
+        self.peaks = {v: found for v in self.order if at_once and (found := _about_peak(v)) is not None}
+        self.placed = {v.args[0]: v for v in self.order if v.op == "place"}
         for value in self.order:
             deepest = max([self.levels[a] for a in value.args], default=0)
-            self.levels[value] = max(deepest, 1) if value.op == "total_of_lines" else deepest + (value.op in REDUCTIONS)
+            begins = value.op in REDUCTIONS and value not in self.peaks
+            self.levels[value] = max(deepest, 1) if value.op == "total_of_lines" else deepest + begins
         self.reductions = [v for v in self.order if v.op in REDUCTIONS]
         self.names = {r: e.local(f"{'l' if r.op == 'line_total' else 's'}{k}") for k, r in enumerate(self.reductions)}
         self.kept = {v: e.local(f"k{k}") for k, v in enumerate(self.dear()[:room])}
@@ -128,16 +147,24 @@ class _Cut:
         found = [r for r in self.reductions if self.levels[r] == level]
         chosen, after = [r for r in found if r.op != "total_of_lines"], [r for r in found if r.op == "total_of_lines"]
         new = [k for k in self.kept if k not in self.done and any(uses(r.args[0], k) for r in chosen)]
-        numbers, values = self.hoist([self.named(r.args[0]) for r in chosen] + [self.named(k) for k in new])
+        reduced_of = [self.peaks[r][1].args[0] if r in self.peaks else r.args[0] for r in chosen]
+        numbers, values = self.hoist([self.named(v) for v in reduced_of] + [self.named(k) for k in new])
         wide = {unrounded(r): e.local(f"{self.names[r].value}_wide", "f64") for r in chosen if r.op == "total"}
         self.done |= {r: self.names[r] for r in chosen} | wide | {k: self.kept[k] for k in new}
-        reduced = tuple([Reduced(self.names[r], r.op, v) for r, v in zip(chosen, values, strict=False)])
+        self.done |= {self.placed[r]: e.local(f"{self.names[r].value}_at", "i64") for r in chosen if r in self.placed}
+        reduced = tuple([self.reduced(r, v) for r, v in zip(chosen, values, strict=False)])
         of_lines = tuple([Reduced(self.names[r], "total", self.named(r.args[0])) for r in after])
         stored = [k for k, v in enumerate(self.loop.values) if self.loop.stores[k] == LINE and max(self.levels[v], 1) == level]
         by_line = tuple([(k, self.named(self.loop.values[k])) for k in stored])
         self.done = {r: name for r, name in self.done.items() if r.op != "line_total"} | {r: self.names[r] for r in after}
         kept = tuple([(self.kept[k], v) for k, v in zip(new, values[len(chosen) :], strict=True)])
         return Pass(numbers, reduced, kept, of_lines, by_line)
+
+    def reduced(self, r: Expr, value: Expr) -> Reduced:
+        if r in self.peaks:
+            op, high = self.peaks[r]
+            return Reduced(self.names[r], op, value, peak=self.names[high])
+        return Reduced(self.names[r], r.op, value, r.value, r in self.placed)
 
     def named(self, value: Expr) -> Expr:
         """The value with what is done under its name."""
@@ -151,6 +178,9 @@ class _Cut:
             """Whether it is one number for the row."""
             if value.op == "load":
                 return self.loop.loads[value.value] == EACH
+            if value.op == "precise":
+                numbers.setdefault(value, e.local(f"n{self.hoisted + len(numbers)}"))
+                return True
             if value.op in ("local", "position"):
                 return value.op == "local" and value.value[0] == "s"
             fixed = [visit(a) for a in value.args]
@@ -163,4 +193,6 @@ class _Cut:
         for value in values:
             visit(value)
         self.hoisted += len(numbers)
-        return tuple([(name, value) for value, name in numbers.items()]), [e.replace(value, numbers) for value in values]
+        precise = {value: name for value, name in numbers.items() if value.op == "precise"}
+        named = [(name, value if value in precise else e.replace(value, precise)) for value, name in numbers.items()]
+        return tuple(named), [e.replace(value, numbers) for value in values]

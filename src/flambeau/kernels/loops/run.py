@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from flambeau import dtypes
 from flambeau.kernels import arrays
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.loops import columns, late
@@ -232,8 +233,7 @@ def _in_one(schedule: str, loop: Loop, operands: Sequence[np.ndarray], options: 
 def _one(schedule: str, loop: Loop, shape: tuple[int, ...], dtype: np.dtype) -> tuple:
     """(the kernel, its first numbers, sizes and dtypes of the operands, shapes and dtypes of the stores)."""
     n, size = shape[-1], prod(shape)
-    wide = FLOAT32 if dtype.itemsize == 2 else dtype
-    of_kind = {"T": dtype, "wide": wide, "i64": np.dtype(np.int64)}
+    of_kind = _dtypes_of(dtype)
     sizes = {ROW: size, EACH: size // n, SHARED: n}
     shapes = {ROW: shape, EACH: (*shape[:-1], 1)}
     into = getattr(compiled(schedule, loop), "into", native.not_compiled)
@@ -282,22 +282,38 @@ def _on_gpu(loop: Loop, operands: Sequence[Array], options: Sequence[float], dim
     """By a kernel of the GPU, or None."""
     first = operands[0]
     dim %= first.ndim
-    if any([a.dtype != first.dtype for a in operands]):
+    n, shape = first.shape[dim], first.shape
+    of_kind = _dtypes_of(first.dtype)
+    if dtypes.OF_NUMPY[first.dtype].name not in loop.dtypes:
         return None
-    n, last = first.shape[dim], dim == first.ndim - 1
-    order = (*(d for d in range(first.ndim) if d != dim), dim)
-    given = []
-    for a, access in zip(operands, loop.loads, strict=True):
-        if access == SHARED and a.shape != (n,):
+    for a, access, kind in zip(operands, loop.loads, loop.kinds, strict=True):
+        if a.dtype != of_kind[kind] or (access == SHARED and a.shape != (n,)):
             return None
-        given.append(arrays.contiguous(a if last or access == SHARED else a.transpose(order)))
     if loop.totals:
-        return arrays.cuda_room.rows_and_totals(loop, given, options) if last else None
-    stores = [arrays.empty_beside(first, (*given[0].shape[:-1], n if access == ROW else 1), first.dtype) for access in loop.stores]
-    if not arrays.cuda_room.rows(loop, first.size // n, n, (stores[0], *given, *stores[1:]), options):
-        return None
-    found = stores if last else [arrays.contiguous(a.transpose([order.index(d) for d in range(first.ndim)])) for a in stores]
-    return tuple(found) if len(found) > 1 else found[0]
+        return arrays.cuda_room.rows_and_totals(loop, list(map(arrays.contiguous, operands)), options) if dim == first.ndim - 1 else None
+    one = (*shape[:dim], 1, *shape[dim + 1 :])
+    stores = [
+        arrays.empty_beside(first, shape if access == ROW else one, of_kind[kind])
+        for access, kind in zip(loop.stores, loop.store_kinds, strict=True)
+    ]
+    onto_gpu(loop, stores, operands, options, dim, shape)
+    return tuple(stores) if len(stores) > 1 else stores[0]
+
+
+def onto_gpu(loop: Loop, stores: Sequence[Array], operands: Sequence[Array], options: Sequence[float], dim: int, shape=None) -> None:
+    """Have a kernel of the GPU write the stores. Rows are of this shape, that of the first store if none is given."""
+    shape = stores[0].shape if shape is None else shape
+    n, inner = shape[dim], prod(shape[dim + 1 :])
+    given = [a if a.flags.c_contiguous else arrays.contiguous(a) for a in operands]
+    lie = arrays.cuda_room.Rows(prod(shape) // n if n else 0, n, inner, n * inner, 1 if inner > 1 else 0, inner)
+    arrays.cuda_room.run_loop(loop, stores, given, options, lie)
+
+
+@lru_cache(None)
+def _dtypes_of(dtype: np.dtype) -> dict[str, np.dtype]:
+    """The dtypes of operands, by their kinds."""
+    wide = FLOAT32 if dtype.itemsize == 2 else dtype
+    return {"T": dtype, "wide": wide, "i64": np.dtype(np.int64), "f64": np.dtype(np.float64)}
 
 
 def _by_numpy(loop: Loop, operands: Sequence[Array], options: Sequence[float], dim: int):

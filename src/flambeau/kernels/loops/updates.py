@@ -17,12 +17,13 @@ in float32, 1 - 0.999 has lost half of its digits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.language import expr as e
+from flambeau.kernels.loops.language import Loop, precise
 from flambeau.kernels.meta import MetaArray
 from flambeau.kernels.native import native
 
@@ -72,13 +73,40 @@ class Update:
         return [0, *range(2, len(self.operands))]
 
     @cached_property
+    def loop(self) -> Loop:
+        """The rule as a loop, whose row is a whole tensor."""
+        return self._as_loop(lambda *given: self.results, [], self.n_param)
+
+    @lru_cache(256)  # noqa: B019 - rules live as long as the program
+    def reading(self, held: tuple[tuple[int, str], ...]) -> Loop:
+        """The same by options instead of the numbers that are made of them; `held` are those that lie in memory, one for each tensor, and as which dtype."""
+        n, places = len(self.operands), {i: place for place, (i, _) in enumerate(held)}
+        rest = [i for i in range(len(self.options)) if i not in places]
+
+        def formula(*given):
+            found = {e.param(i): given[n + places[i] if i in places else n + len(held) + rest.index(i)] for i in range(len(self.options))}
+            numbers = {e.param(k): precise(e.replace(x, found)) for k, x in enumerate(self.traced[1])}
+            return tuple([e.replace(x, numbers) for x in self.results])
+
+        return self._as_loop(formula, [f"r:{kind}" for _, kind in held], len(rest))
+
+    def _as_loop(self, formula: Callable, more: list[str], options: int) -> Loop:
+        rows, stores = ["ri"] * len(self.operands), ["ri"] * len(self.written)
+        return Loop(self.name, formula, " ".join([*rows, *more]), " ".join(stores), options, over=tuple(self.written))
+
+    @cached_property
     def launch(self) -> Callable:
         """launch(lists of arrays, numbers) -> whether the condition held, or NotImplemented where arrays are not dense, or of different dtypes."""
         return getattr(native.kernel(self.name), "update", native.not_compiled)
 
 
 def run(update: Update, lists: tuple[list, ...], options: Sequence) -> bool:
-    """Move all tensors: lists[o][i] is operand o of tensor i. Whether the rule's condition, if it has one, held anywhere."""
+    """Move all tensors: lists[o][i] is operand o of tensor i. Whether the rule's condition, if it has one, held anywhere.
+
+    An option that is a list lies on the GPU, as do the tensors: an array of one element for each of them.
+    """
+    if any([type(option) is list for option in options]):
+        return _run_reading(update, lists, options)
     numbers = update.numbers(*options)
     held = update.launch(lists, numbers)
     if held is NotImplemented:
@@ -112,6 +140,18 @@ def _run_one_by_one(update: Update, lists: tuple[list, ...], numbers: tuple, few
     for out, shown in mirrored:
         arrays.write(out, shown)
     return held
+
+
+def _run_reading(update: Update, lists: tuple[list, ...], options: Sequence) -> bool:
+    """Tensors on GPUs, by options that lie there, too."""
+    cards: dict[tuple, list[int]] = {}
+    for i, first in enumerate(lists[0]):
+        cards.setdefault((first.data.device_id, first.dtype), []).append(i)
+    for chosen in cards.values():
+        given = [[lists[o][i] for o in range(len(lists))] for i in chosen]
+        operands = [[_as_reals(a) for a in t] if t[0].dtype.kind == "c" else t for t in given]
+        arrays.cuda().update_reading(update, operands, [[o[i] for i in chosen] if type(o) is list else o for o in options])
+    return False
 
 
 def _as_reals(array):
@@ -158,12 +198,12 @@ def _evaluate(update: Update, operands: Sequence[np.ndarray], numbers: tuple) ->
 
 def norms(tensors: Sequence, order: float) -> tuple | None:
     """(the norm of each tensor, (n,); the norm of these, ()) by kernels for a whole list; None where there are none."""
-    return None if not _on_gpu(tensors) else arrays.cuda_room.totals.norms(tensors, order)
+    return None if not _on_gpu(tensors) else arrays.cuda_room.lists.norms(tensors, order)
 
 
 def clip(tensors: Sequence, total, most: float) -> bool:
     """Multiply a whole list by most / (total + 1e-6), if that is less than one; False where there is no kernel for it."""
-    return _on_gpu(tensors) and arrays.cuda_room.totals.clip(tensors, total, most)
+    return _on_gpu(tensors) and arrays.cuda_room.lists.clip(tensors, total, most)
 
 
 def _on_gpu(tensors: Sequence) -> bool:

@@ -80,7 +80,7 @@ def kernels() -> dict[str, set[str]]:
 if lib is not None:
     strided_view = lib.strided_view
     empty = lib.empty
-    address = lib.address
+    address, join = lib.address, lib.join
 else:
 
     def address(array: np.ndarray) -> int:

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from flambeau.generators import Generator, default_generator
+from flambeau.kernels import layout
 from flambeau.kernels.native import native
 from flambeau.kernels.reductions import folding
 
@@ -76,9 +77,36 @@ def _uniform_filler(out: np.ndarray, low: float = 0.0, high: float = 1.0) -> Cal
 
 
 def _normal_filler(out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> Callable | None:
+    if out.size < 16 and out.dtype.char in "fd" and (mean, std) == (0, 1):
+        return _serial_filler(out)
     if out.dtype.char not in "fd" or out.size % 16 or isinstance(mean, np.ndarray) or isinstance(std, np.ndarray) or not std >= 0:
         return None
     return _filling_by("normal", out, mean, std)
+
+
+def _serial_filler(out: np.ndarray) -> Callable:
+    """A few numbers, of pairs whose second one may wait for the next call: see `_serial`."""
+    n, shape, strides, view = out.size, out.shape, layout.contiguous_strides(out.shape), native.strided_view
+    generator, cast = default_generator, native.kernel(f"to_{_name(out.dtype)}").into
+    draw, words, uniform, pairs = lib.draw, default_generator.words, _loop("uniform_f64"), _loop("pairs")
+
+    def run(out: np.ndarray) -> np.ndarray:
+        with generator.lock:
+            waiting = generator.next_normal
+            first = 0 if waiting is None else 1
+            values = np.empty(n + (n - first) % 2)
+            drawn = view(values, (values.size - 1,), (1,), 1) if first else values
+            if n > first:
+                draw(words, drawn, False)
+                uniform(drawn, drawn, 0.0, 1.0)
+                pairs(drawn, drawn)
+            if first:
+                values[0] = waiting
+            generator.next_normal = values.item(n) if values.size > n else None
+        cast(out, view(values, shape, strides, 0))
+        return out
+
+    return run
 
 
 def _filling_by(name: str, out: np.ndarray, *numbers: float) -> Callable:

@@ -71,12 +71,16 @@ def ready(
     empty, view = native.empty, native.strided_view
     numbers = *numbers, *params
 
-    def values_alone(array):
+    def into(out, array):
         if not array.flags.writeable:  # what the launcher cuts into blocks is for it an output
             return NotImplemented
-        found = empty(shape, dtype)
-        done = loop(view(array, sizes, steps, first), view(found, sizes, result_steps, first), *numbers)
-        return done if done is NotImplemented else found
+        done = loop(view(array, sizes, steps, first), view(out, sizes, result_steps, first), *numbers)
+        return done if done is NotImplemented else out
+
+    def values_alone(array):
+        return into(empty(shape, dtype), array)
+
+    values_alone.into = into
 
     def both(array):
         if not array.flags.writeable:

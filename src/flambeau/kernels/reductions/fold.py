@@ -6,7 +6,7 @@
     finish    the result from the accumulated value (count is a number per call)
 
 Accumulators are double for floating dtypes and int64 for the others, whatever the dtype of the elements, so a float32 sum keeps its digits along any
-axis; a maximum, which is one of the elements, is `exact` in theirs. `templates/fold_loops.py` prints the C, `cuda/print_rows.py` the CUDA C++.
+axis; a maximum, which is one of the elements, is `exact` in theirs. `templates/fold_loops.py` prints the C, `../loops/cuda.py` the CUDA C++.
 """
 
 from __future__ import annotations

@@ -40,6 +40,17 @@ def fold(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.d
     return out if engine.fold(exact, array, sizes, steps, out, shift, total if count is None else float(count), *again) else None
 
 
+def spread(name: str, array, dims: tuple[int, ...], keepdim: bool, count: float) -> tuple | None:
+    """("var" or "std" by this count, mean) of float32 in one pass over the elements of a GPU; None elsewhere."""
+    if array.dtype != np.float32 or not arrays.on_gpu(array) or not array.size:
+        return None
+    _, _, order, sizes, steps, shape, *_ = _plan(name, array, dims, keepdim, array.dtype)
+    array = array if order is None else arrays.contiguous(array.transpose(order))
+    found = [arrays.empty_beside(array, shape, array.dtype) for _ in range(2)]
+    arrays.cuda().spread(name, array, sizes, steps, found, count)
+    return tuple(found)
+
+
 def _plan(name: str, array, dims: tuple[int, ...], keepdim: bool, out_dtype: np.dtype) -> tuple | None:
     """(the fold, an index or None, an order of dimensions in which it is copied first or None, sizes, steps, shape of the result, count, repeats).
 

@@ -78,6 +78,9 @@ def variance(array: Array, dims: tuple[int, ...], keepdim: bool, correction: flo
     n = count(array.shape, dims)
     if array.dtype in HALVES:
         return tuple(arrays.cast(found, array.dtype) for found in variance(unhalved(array), dims, keepdim, correction, root))
+    found = folding.spread("std" if root else "var", array, dims, keepdim, float(max(n - correction, 0)))
+    if found is not None:
+        return found
     # The compiled loop measures distances from the mean as it is stored. For float32 that mean is the double one, rounded, which is near
     # enough, and exact where all elements are equal. For float64 the mean of three equal elements can miss them by a digit: look again.
     if array.dtype in (np.float32, np.float64):

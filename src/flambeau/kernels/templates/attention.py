@@ -2,10 +2,12 @@
 
     q (*, L, E)   k (*, S, E)   v (*, S, V)   mask: added to the scores, repeats to (*, L, S)   ->   out (*, L, V), lse (*, L)
 
+Where a leading dimension of k and v is 1 and that of q is not, these keys and values serve all of its queries.
+
 Scores are made for a block of queries at a time and forgotten. What is kept is one number per query, the logarithm of the sum of the
 exponentials of its scores (`lse`): exp(score - lse) is the probability again when backward asks for it. A query whose keys are all masked has
 lse = inf, hence probabilities 0: its result and its gradients are 0. On the CPU the blocks are those of print_attention.py, on a GPU those of
-cuda/print_attention.py.
+cuda/attention.py. Half precision is computed in float32 where cuDNN does not take it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from flambeau import changes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.arrays import Array
 from flambeau.kernels.native import native
+from flambeau.kernels.reductions.reduce import reduce
 from flambeau.kernels.templates import gemm
 
 ROWS = 256  # queries to a block
@@ -44,6 +47,7 @@ FACTS = (
     "across",
     "down",
 )
+FLOAT32 = np.dtype(np.float32)
 LARGEST = 256  # features of a head for which the compiled loops have room: they work on the stack, which may be small in threads
 
 
@@ -70,7 +74,10 @@ def check_allowed(*names: str) -> None:
 
 
 def forward(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
-    """(out, lse), of the same leading dimensions for all; they may have any strides."""
+    """(out, lse); the operands may have any strides."""
+    if q.dtype.itemsize == 2:
+        return _forward_of_halves(q, k, v, mask, scale, causal)
+    k, v = _repeated(k, q), _repeated(v, q)
     if allowed is not WAYS:
         check_allowed("MATH", "FLASH_ATTENTION", *(("EFFICIENT_ATTENTION",) if arrays.on_gpu(q) else ()))
     look = None if mask is not None else (type(q), q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, q.dtype.char, causal)
@@ -122,6 +129,11 @@ def backward(
     grad: Array, q: Array, k: Array, v: Array, mask: Array | None, out: Array, lse: Array, scale: float, causal: bool
 ) -> tuple[Array, Array, Array]:
     """The gradients of q, k and v, from that of the result."""
+    if q.dtype.itemsize == 2:
+        return _backward_of_halves(grad, q, k, v, mask, out, lse, scale, causal)
+    if not k.shape[:-2] == v.shape[:-2] == q.shape[:-2]:
+        dq, dk, dv = backward(grad, q, _repeated(k, q), _repeated(v, q), mask, out, lse, scale, causal)
+        return dq, _gathered(dk, k), _gathered(dv, v)
     xp, device = arrays.module_of(q), arrays.device_of(q)
     if _compiled(q, k, v):
         dq, dk, dv = _room_for_all(q, k, v)
@@ -142,6 +154,41 @@ def backward(
             dq[..., rows, :] = gemm.batched(ds, k[..., keys, :])
             dk[..., keys, :] += gemm.batched(ds.swapaxes(-1, -2), q[..., rows, :])
     return dq, dk, dv
+
+
+def _forward_of_halves(q: Array, k: Array, v: Array, mask: Array | None, scale: float, causal: bool) -> tuple[Array, Array]:
+    if "CUDNN_ATTENTION" in allowed and arrays.on_gpu(q):
+        found = arrays.cuda_room.attention.forward_of_halves(q, k, v, mask, scale, causal, result_strides)
+        if found is not None:
+            return found
+    out, lse = forward(_wide(q), _wide(k), _wide(v), _wide(mask), scale, causal)
+    return arrays.cast(out, q.dtype), lse
+
+
+def _backward_of_halves(grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> tuple[Array, Array, Array]:
+    if "CUDNN_ATTENTION" in allowed and arrays.on_gpu(q) and arrays.cuda_room.attention.takes_halves(q, k, v):
+        dq, dk, dv = _room_for_all(q, k, v)
+        if arrays.cuda_room.attention.backward_of_halves(dq, dk, dv, grad, q, k, v, mask, out, lse, scale, causal):
+            return dq, dk, dv
+    found = backward(_wide(grad), _wide(q), _wide(k), _wide(v), _wide(mask), _wide(out), lse, scale, causal)
+    dq, dk, dv = (arrays.cast(x, q.dtype) for x in found)
+    return dq, dk, dv
+
+
+def _wide(array: Array | None) -> Array | None:
+    """In float32."""
+    return None if array is None else arrays.cast(array, FLOAT32)
+
+
+def _repeated(x: Array, q: Array) -> Array:
+    """Keys or values, for all queries that they serve."""
+    return x if x.shape[:-2] == q.shape[:-2] else arrays.module_of(x).broadcast_to(x, (*q.shape[:-2], *x.shape[-2:]))
+
+
+def _gathered(gradient: Array, like: Array) -> Array:
+    """The gradient of keys or values, from that for all queries that they serve."""
+    dims = tuple([i for i, (n, m) in enumerate(zip(gradient.shape, like.shape, strict=True)) if n != m])
+    return reduce("sum", gradient, dims, True, gradient.dtype) if dims else gradient
 
 
 def _blocks(q: Array, k: Array, causal: bool):

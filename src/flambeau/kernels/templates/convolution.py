@@ -48,6 +48,9 @@ def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes
     """The convolution of x with w, plus a number for every channel: (N, O, *sizes)."""
     shape = (x.shape[0], w.shape[0], *sizes)
     if arrays.on_gpu(x):
+        found = arrays.cuda_room.convolution.by_library("fprop", x, w, bias, shape, stride, padding, dilation)
+        if found is not None:
+            return found
         out = _empty(shape, x, w)
         row = None if bias is None else arrays.contiguous(bias)
         if arrays.cuda_room.convolution.convolve(x, w, row, out, stride, padding, dilation, groups):
@@ -76,7 +79,11 @@ def convolve(x: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes
 def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """The transposed convolution: y (N, O, *P) -> x (N, C, *sizes), plus a number for every channel."""
     if arrays.on_gpu(y):
-        out = _empty((y.shape[0], w.shape[1] * groups, *sizes), y, w)
+        shape = (y.shape[0], w.shape[1] * groups, *sizes)
+        found = arrays.cuda_room.convolution.by_library("dgrad", y, w, bias, shape, stride, padding, dilation)
+        if found is not None:
+            return found
+        out = _empty(shape, y, w)
         row = None if bias is None else arrays.contiguous(bias)
         if arrays.cuda_room.convolution.adjoint(y, w, row, out, stride, padding, dilation, groups):
             return out
@@ -114,6 +121,11 @@ def adjoint(y: Array, w: Array, bias: Array | None, sizes: Sizes, stride: Sizes,
 
 def weight_gradient(x: Array, y: Array, kernel: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int) -> Array:
     """sum over n, p of y[n, o, p] x[n, c, p * stride - padding + k * dilation]: (O, C / groups, *kernel), channels last if x or y is."""
+    if arrays.on_gpu(x):
+        shape = (y.shape[1], x.shape[1] // groups, *kernel)
+        found = arrays.cuda_room.convolution.by_library("wgrad", x, y, None, shape, stride, padding, dilation)
+        if found is not None:
+            return found
     order, back = arrays.orders(x.ndim, any([layout.looks_channels_last(*arrays.view_of(a)) for a in (x, y)]))
     found = _weight_gradient(x, y, kernel, stride, padding, dilation, groups)
     return found if order == back else arrays.contiguous(found.transpose(order)).transpose(back)

@@ -1,4 +1,4 @@
-"""Matrix products of arrays: our loops and BLAS on the CPU (see csrc/blas.c), cuBLAS through CuPy on CUDA.
+"""Matrix products of arrays: our loops and BLAS on the CPU (see csrc/blas.c), cuBLASLt on CUDA.
 
 Without a BLAS library our loops, where the CPU has them, multiply real numbers alone, and NumPy does the rest. Half precision is
 multiplied in float32 and rounded once. BLAS has no integers: product_loops.py has.
@@ -250,13 +250,16 @@ def product_into(out, a, b, alpha, beta, addend=None):
         row = None if addend is None or beta == 0 else addend
         if (row is None or row.ndim == 1) and native.lib.gemm(a, b, out, alpha, beta, row) is not NotImplemented:
             return out
+    there = type(out) is not np.ndarray
+    if there and addend is not None and arrays.cuda().product_into(out, a, b, alpha, beta, addend) is not NotImplemented:
+        return out
     if addend is not None and beta != 0:
         arrays.write(out, addend)
     if compiled:
         for copies in (lambda x: x, arrays.contiguous):  # BLAS reads most views as they are
             if native.lib.gemm(copies(a), copies(b), out, alpha, beta, None) is not NotImplemented:
                 return out
-    if type(out) is not np.ndarray and arrays.cuda().product_into(out, a, b, alpha, beta) is not NotImplemented:
+    if there and arrays.cuda().product_into(out, a, b, alpha, beta) is not NotImplemented:
         return out
     wide = FLOAT32 if out.dtype in HALVES else out.dtype
     total = product(arrays.cast(a, wide), arrays.cast(b, wide))

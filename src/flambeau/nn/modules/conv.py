@@ -34,6 +34,11 @@ class _ConvNd(Module):
     weight: Tensor
     bias: Tensor | None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__ == __name__ and cls.__doc__ is None:  # the same in 1, 2 and 3 dimensions
+            cls.__doc__ = cls.__bases__[0].__doc__
+
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
         output_padding: Any, groups: int, bias: bool, padding_mode: str, device: Any = None, dtype: Any = None,
@@ -148,17 +153,14 @@ class _Conv(_ConvNd):
 
 
 class Conv1d(_Conv):
-    __doc__ = _Conv.__doc__
     dims = 1
 
 
 class Conv2d(_Conv):
-    __doc__ = _Conv.__doc__
     dims = 2
 
 
 class Conv3d(_Conv):
-    __doc__ = _Conv.__doc__
     dims = 3
 
 
@@ -230,34 +232,19 @@ class _Spreading(_ConvTransposeNd):
         groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", device: Any = None, dtype: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(
-            in_channels,
-            out_channels,
-            kernel_size,
-            stride,
-            padding,
-            dilation,
-            True,
-            output_padding,
-            groups,
-            bias,
-            padding_mode,
-            device,
-            dtype,
-        )
+            in_channels, out_channels, kernel_size, stride, padding, dilation, True, output_padding, groups, bias, padding_mode, device, dtype
+        )  # fmt: skip
 
 
 class ConvTranspose1d(_Spreading):
-    __doc__ = _ConvTransposeNd.__doc__
     dims = 1
 
 
 class ConvTranspose2d(_Spreading):
-    __doc__ = _ConvTransposeNd.__doc__
     dims = 2
 
 
 class ConvTranspose3d(_Spreading):
-    __doc__ = _ConvTransposeNd.__doc__
     dims = 3
 
 
@@ -298,30 +285,24 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
 
 
 class LazyConv1d(_LazyConv, Conv1d):
-    __doc__ = _LazyConv.__doc__
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    __doc__ = _LazyConv.__doc__
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyConv, Conv3d):
-    __doc__ = _LazyConv.__doc__
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
-    __doc__ = _LazyConv.__doc__
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
-    __doc__ = _LazyConv.__doc__
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
-    __doc__ = _LazyConv.__doc__
     cls_to_become = ConvTranspose3d

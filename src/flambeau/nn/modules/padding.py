@@ -66,31 +66,25 @@ class ConstantPad3d(_ConstantPadNd):
     dims = 3
 
 
-class ZeroPad1d(ConstantPad1d):
+class _Zeros(_ConstantPadNd):
+    """A border of zeros, of which nothing has to be said."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    extra_repr = _Pad.extra_repr
+
+
+class ZeroPad1d(_Zeros, ConstantPad1d):
     """A border of zeros around a sequence."""
 
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding, 0.0)
 
-    extra_repr = _Pad.extra_repr
-
-
-class ZeroPad2d(ConstantPad2d):
+class ZeroPad2d(_Zeros, ConstantPad2d):
     """A border of zeros around an image."""
 
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding, 0.0)
 
-    extra_repr = _Pad.extra_repr
-
-
-class ZeroPad3d(ConstantPad3d):
+class ZeroPad3d(_Zeros, ConstantPad3d):
     """A border of zeros around a volume."""
-
-    def __init__(self, padding: int | Sequence[int]) -> None:
-        super().__init__(padding, 0.0)
-
-    extra_repr = _Pad.extra_repr
 
 
 class _ReflectionPadNd(_Pad):

@@ -21,6 +21,11 @@ class _PoolNd(Module):
     dims = 0
     shown: tuple[str, ...] = ("kernel_size", "stride", "padding")
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__ == __name__ and cls.__doc__ is None:  # the same in 1, 2 and 3 dimensions
+            cls.__doc__ = cls.__bases__[0].__doc__
+
     def _function(self, name: str) -> Any:
         return getattr(F, f"{name}{self.dims}d")
 
@@ -42,14 +47,8 @@ class _MaxPoolNd(_PoolNd):
     shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
-        self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False, ceil_mode: bool = False
+    ) -> None:  # fmt: skip
         super().__init__()
         self.kernel_size, self.padding, self.dilation = kernel_size, padding, dilation
         self.stride = stride if stride is not None else kernel_size
@@ -61,17 +60,14 @@ class _MaxPoolNd(_PoolNd):
 
 
 class MaxPool1d(_MaxPoolNd):
-    __doc__ = _MaxPoolNd.__doc__
     dims = 1
 
 
 class MaxPool2d(_MaxPoolNd):
-    __doc__ = _MaxPoolNd.__doc__
     dims = 2
 
 
 class MaxPool3d(_MaxPoolNd):
-    __doc__ = _MaxPoolNd.__doc__
     dims = 3
 
 
@@ -92,17 +88,14 @@ class _MaxUnpoolNd(_PoolNd):
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
-    __doc__ = _MaxUnpoolNd.__doc__
     dims = 1
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
-    __doc__ = _MaxUnpoolNd.__doc__
     dims = 2
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    __doc__ = _MaxUnpoolNd.__doc__
     dims = 3
 
 
@@ -147,12 +140,10 @@ class AvgPool1d(_PoolNd):
 
 
 class AvgPool2d(_AvgPoolNd):
-    __doc__ = _AvgPoolNd.__doc__
     dims = 2
 
 
 class AvgPool3d(_AvgPoolNd):
-    __doc__ = _AvgPoolNd.__doc__
     dims = 3
 
 
@@ -189,12 +180,10 @@ class _FractionalMaxPoolNd(_PoolNd):
 
 
 class FractionalMaxPool2d(_FractionalMaxPoolNd):
-    __doc__ = _FractionalMaxPoolNd.__doc__
     dims = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
-    __doc__ = _FractionalMaxPoolNd.__doc__
     dims = 3
 
 
@@ -216,17 +205,14 @@ class _LPPoolNd(_PoolNd):
 
 
 class LPPool1d(_LPPoolNd):
-    __doc__ = _LPPoolNd.__doc__
     dims = 1
 
 
 class LPPool2d(_LPPoolNd):
-    __doc__ = _LPPoolNd.__doc__
     dims = 2
 
 
 class LPPool3d(_LPPoolNd):
-    __doc__ = _LPPoolNd.__doc__
     dims = 3
 
 
@@ -248,17 +234,14 @@ class _AdaptiveMaxPoolNd(_PoolNd):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    __doc__ = _AdaptiveMaxPoolNd.__doc__
     dims = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    __doc__ = _AdaptiveMaxPoolNd.__doc__
     dims = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    __doc__ = _AdaptiveMaxPoolNd.__doc__
     dims = 3
 
 
@@ -280,15 +263,12 @@ class _AdaptiveAvgPoolNd(_PoolNd):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    __doc__ = _AdaptiveAvgPoolNd.__doc__
     dims = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
-    __doc__ = _AdaptiveAvgPoolNd.__doc__
     dims = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    __doc__ = _AdaptiveAvgPoolNd.__doc__
     dims = 3

@@ -137,10 +137,10 @@ def volatile(self: Tensor) -> bool:
 
 
 def record_stream(self: Tensor, stream: Any) -> None:
-    """Keep the memory until what a CUDA stream has been asked so far is done: the pool knows only of the stream it was made for."""
+    """Say that another stream uses it: when it is gone, its memory is not given to others before that stream has come as far as it is then."""
     if not self.is_cuda:
         raise RuntimeError(f"record_stream: expected a tensor on a GPU, found one on {self.device}")
-    arrays.cuda().keep_until_done(self._array, stream._stream)
+    arrays.cuda().memory.record_stream(self._array, stream.cuda_stream)
 
 
 def dim_order(self: Tensor, *, ambiguity_check: Any = False) -> tuple[int, ...]:

@@ -99,3 +99,25 @@ PyObject *fl_strided_view(PyObject *module, PyObject *const *args, Py_ssize_t na
         owner = base;
     return array_on(PyArray_DESCR(array), ndim, shape, strides, data, PyArray_FLAGS(array) & NPY_ARRAY_WRITEABLE, Py_NewRef(owner));
 }
+
+/* Row r of `out` is what row r of each array holds, one after the other; all of them lie row after row. */
+PyObject *fl_join(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+    if (!fl_takes("join(arrays, out, rows)", 3, nargs)) return NULL;
+    const npy_intp rows = PyNumber_AsSsize_t(args[2], PyExc_OverflowError);
+    PyArrayObject *out = (PyArrayObject *)args[1];
+    if (!PyList_Check(args[0]) || !PyArray_Check(out) || rows < 1) return PyErr_Format(PyExc_TypeError, "join takes a list of arrays, an array, and how many rows they have");
+    npy_intp width = 0, at = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); i++) {
+        PyArrayObject *a = (PyArrayObject *)PyList_GET_ITEM(args[0], i);
+        if (!PyArray_CheckExact(a) || !PyArray_IS_C_CONTIGUOUS(a) || PyArray_DESCR(a)->type_num != PyArray_DESCR(out)->type_num) Py_RETURN_NOTIMPLEMENTED;
+        width += PyArray_NBYTES(a) / rows;
+    }
+    if (width * rows != PyArray_NBYTES(out) || !PyArray_IS_C_CONTIGUOUS(out) || !PyArray_ISWRITEABLE(out)) Py_RETURN_NOTIMPLEMENTED;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(args[0]); i++) {
+        PyArrayObject *a = (PyArrayObject *)PyList_GET_ITEM(args[0], i);
+        const npy_intp bytes = PyArray_NBYTES(a) / rows;
+        for (npy_intp r = 0; r < rows; r++) memcpy(PyArray_BYTES(out) + r * width + at, PyArray_BYTES(a) + r * bytes, (size_t)bytes);
+        at += bytes;
+    }
+    return Py_NewRef(out);
+}

@@ -103,6 +103,10 @@ static int put(Plans *p, const Look *look, PyObject *plan) {
     return 0;
 }
 
+/* The same for tables of others. */
+PyObject *fl_plans_find(PyObject *plans, const Look *look) { return find((Plans *)plans, look); }
+int fl_plans_put(PyObject *plans, const Look *look, PyObject *plan) { return put((Plans *)plans, look, plan); }
+
 static PyObject *plans_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     Plans *p = (Plans *)type->tp_alloc(type, 0);
     if (p && !PyArg_ParseTuple(args, "|i:Plans", &p->by_kind)) Py_CLEAR(p);

@@ -32,5 +32,8 @@ int fl_look(Look *look, PyObject *const *args, Py_ssize_t nargs, PyObject *names
 PyObject *fl_plan_run(PyObject *plan, Look *look, PyObject *const *args);
 extern PyTypeObject fl_plan_type, fl_front_type, fl_plans_type;
 
+PyObject *fl_plans_find(PyObject *plans, const Look *look); /* borrowed; NULL: not there */
+int fl_plans_put(PyObject *plans, const Look *look, PyObject *plan);
+
 bool fl_is_recording(void);
 static inline PyObject *fl_of(PyObject *object, int slot) { return SLOT(object, fl_house.at[slot]); }

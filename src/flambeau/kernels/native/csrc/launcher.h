@@ -38,7 +38,7 @@ bool fl_overlap(PyArrayObject *a, PyArrayObject *b);
 
 /* What Python calls: module.c has the list. */
 typedef PyObject *fl_function(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
-fl_function fl_empty, fl_strided_view, fl_gemm_into, fl_matmul, fl_linear, fl_fold_all, fl_crc32, fl_read_summed, fl_copy_summed, fl_poll, fl_draw;
+fl_function fl_empty, fl_strided_view, fl_gemm_into, fl_matmul, fl_linear, fl_fold_all, fl_crc32, fl_read_summed, fl_copy_summed, fl_poll, fl_draw, fl_join;
 PyObject *fl_fold_into(PyObject *module, PyObject *args), *fl_maker(PyObject *module, PyObject *args), *fl_furnish(PyObject *module, PyObject *args),
     *fl_reject(PyObject *module, PyObject *args), *fl_forget_plans(PyObject *module, PyObject *unused),
     *fl_set_elsewhere(PyObject *module, PyObject *type);

@@ -2,7 +2,7 @@
 
    Geometry and dtype of tensors, and the values of numbers, texts, sizes and dtypes. Where only the kind of an argument counts (operands of
    formulas: any shapes, any numbers), that alone. What cannot be put into words is UNKNOWN, and such a call goes the general way. */
-#include "front.h"
+#include "gpu.h"
 
 enum { NONE = 1, BOOL, INT, FLOAT, STRING, OBJECT, TUPLE, SIZE, SLICE, REST, TENSOR, AWAY, KEPT, AGAIN, NAME, NUMBER }; /* the kind of what follows; above it, how much */
 
@@ -35,22 +35,13 @@ static inline bool is_plain(PyObject *value) {
     return type == fl_house.tensor || (PyType_IsSubtype(type, fl_house.tensor) && PySet_Contains(fl_house.plain, (PyObject *)type) == 1);
 }
 
-/* The same of an array on the GPU, which is asked by name. */
+/* The same of an array on the GPU. */
 static int put_away(Look *look, PyObject *array, bool whole) {
-    static PyObject *shape_, *strides_, *dtype_;
-    if (!dtype_ && (!(shape_ = PyUnicode_InternFromString("shape")) || !(strides_ = PyUnicode_InternFromString("strides")) ||
-                    !(dtype_ = PyUnicode_InternFromString("dtype"))))
-        return FAILED;
-    PyObject *shape = PyObject_GetAttr(array, shape_), *strides = whole ? PyObject_GetAttr(array, strides_) : NULL, *dtype = PyObject_GetAttr(array, dtype_);
-    int said = shape && dtype && PyArray_DescrCheck(dtype) ? SEEN : PyErr_Occurred() ? FAILED : UNKNOWN;
-    if (said == SEEN) {
-        const Py_ssize_t n = PyTuple_GET_SIZE(shape);
-        put(look, AWAY | (int64_t)(whole ? n : n != 0) << 8 | (int64_t)((PyArray_Descr *)dtype)->type_num << 16);
-        for (Py_ssize_t i = 0; strides && i < n; i++)
-            put(look, PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i))), put(look, PyLong_AsLongLong(PyTuple_GET_ITEM(strides, i)));
-    }
-    Py_XDECREF(shape), Py_XDECREF(strides), Py_XDECREF(dtype);
-    return PyErr_Occurred() ? FAILED : said;
+    fl_gpu_array v;
+    if (!fl_gpu_see(array, &v)) return FAILED;
+    put(look, AWAY | (int64_t)(whole ? v.ndim : v.ndim != 0) << 8 | (int64_t)v.descr->type_num << 16);
+    for (int i = 0; whole && i < v.ndim; i++) put(look, v.shape[i]), put(look, v.strides[i]);
+    return SEEN;
 }
 
 /* Whether it was among the arguments before: which of them it is, is then all there is to say. */

@@ -1,6 +1,6 @@
 /* flambeau.kernels._native: what Python sees of the compiled part, and the choice of CPU variant. */
 #define FL_IMPORTS_NUMPY
-#include "launcher.h"
+#include "gpu.h"
 
 PyArray_Descr *fl_descr[FL_NTYPES];
 signed char fl_type_of_number[NPY_NTYPES_LEGACY];
@@ -99,6 +99,8 @@ static PyObject *address(PyObject *module, PyObject *array) {
 }
 
 #define FAST(name, function, doc) {name, (PyCFunction)(void (*)(void))function, METH_FASTCALL, doc}
+#define FL_GPU_ENTRY(name, flags, doc) {#name, (PyCFunction)(void (*)(void))fl_##name, flags, doc},
+FL_GPU_METHODS(FL_DECLARE)
 static PyMethodDef methods[] = {
     {"setup", setup, METH_VARARGS, "setup(dtype, cpus, bytes, keeper): ml_dtypes' bfloat16, what this process may use of the machine, and who is asked for memory."},
     {"variant", variant, METH_NOARGS, "The CPU variant in use: baseline, avx2 or avx512."},
@@ -109,6 +111,7 @@ static PyMethodDef methods[] = {
     {"pool_stats", pool_stats, METH_VARARGS, "pool_stats(reset_peak=False): bytes live, cached for reuse, and the peak of live."},
     {"pool_trim", pool_trim, METH_NOARGS, "Give all cached memory back to the system."},
     FAST("empty", fl_empty, "empty(shape, dtype): an uninitialised array in C order."),
+    FAST("join", fl_join, "join(arrays, out, rows): the arrays, each of so many rows of memory, side by side; NotImplemented where they do not lie so."),
     {"address", address, METH_O, "The address of an array's first element: NumPy's own answers take 20 times as long."},
     FAST("strided_view", fl_strided_view, "strided_view(array, shape, strides, offset): the same memory, whose bounds are the caller's care."),
     {"blas_bind", blas_bind, METH_VARARGS, "blas_bind(*addresses) -> whether real products run compiled: see fl_blas_bind. Addresses are 0 where there is no library."},
@@ -124,6 +127,7 @@ static PyMethodDef methods[] = {
     {"furnish", fl_furnish, METH_VARARGS, "furnish(classes, plain, functions, modes, state, slots): what fronts and plans know of tensors and nodes, see eager/plans.py."},
     {"forget_plans", fl_forget_plans, METH_NOARGS, "forget_plans(): a setting has changed of which plans depend."},
     {"set_elsewhere", fl_set_elsewhere, METH_O, "set_elsewhere(type): the type of arrays on the only GPU there is; None if there is none, or several."},
+    FL_GPU_METHODS(FL_GPU_ENTRY)
     FAST("draw", fl_draw, "draw(words, out, permutes): fill out with random words, or with the integers from 0 on, shuffled."),
     {"reject", fl_reject, METH_VARARGS, "reject(words, sampler, operands, out, waiting): fill out with Poisson (0), binomial (1) or gamma (2) numbers."},
     FAST("poll", fl_poll, "poll(test, stop, seconds, eager, any, *requests) -> whether all (or any) of MPI's requests are done; ends early if *stop."),
@@ -131,7 +135,8 @@ static PyMethodDef methods[] = {
 };
 
 static int add_types(PyObject *module) {
-    PyTypeObject *types[] = {&fl_kernel_type, &fl_plan_type, &fl_plans_type, &fl_front_type};
+    PyTypeObject *types[] = {&fl_kernel_type, &fl_plan_type, &fl_plans_type, &fl_front_type,
+                             &fl_gpu_kernel_type, &fl_gpu_layout_type, &fl_gpu_formula_type};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (PyModule_AddType(module, types[i]) < 0) return -1;
     return 0;

@@ -1,7 +1,7 @@
 /* Carrying out a plan: its steps one after another, each a call of work on arrays whose results become tensors, with a node where a gradient is wanted.
 
    Tensors have numbers: first those of the call, then the results of the steps. What a step takes is written as a number, too (see `Code`). */
-#include "front.h"
+#include "gpu.h"
 #include <structmember.h>
 
 /* What an argument of a step's work is, or what a node saves. eager/plans.py knows these numbers. */
@@ -110,9 +110,14 @@ static PyObject *edge_to(PyObject *tensor) {
 
 static PyObject *attribute(PyObject *array, bool shape) {
     static PyObject *shape_, *dtype_;
+    fl_gpu_array x;
     if (PyArray_CheckExact(array)) {
         PyArrayObject *x = (PyArrayObject *)array;
         return shape ? PyArray_IntTupleFromIntp(PyArray_NDIM(x), PyArray_DIMS(x)) : Py_NewRef(PyArray_DESCR(x));
+    }
+    if (fl_gpu_is_array(array)) {
+        if (!fl_gpu_see(array, &x)) return NULL;
+        return shape ? PyArray_IntTupleFromIntp(x.ndim, x.shape) : Py_NewRef((PyObject *)x.descr);
     }
     if (!dtype_ && (!(shape_ = PyUnicode_InternFromString("shape")) || !(dtype_ = PyUnicode_InternFromString("dtype")))) return NULL;
     return PyObject_GetAttr(array, shape ? shape_ : dtype_);
@@ -222,10 +227,8 @@ static int record(const Run *run, Step *s, PyObject *const *results, Py_ssize_t 
 /* Whether an array has elements: libraries give those without any strides of their own. */
 static bool is_full(PyObject *array) {
     if (PyArray_CheckExact(array)) return PyArray_SIZE((PyArrayObject *)array) != 0;
-    PyObject *size = Py_TYPE(array) == fl_house.elsewhere ? PyObject_GetAttrString(array, "size") : NULL;
-    const bool full = size && PyObject_IsTrue(size) == 1;
-    Py_XDECREF(size);
-    return full;
+    fl_gpu_array x;
+    return Py_TYPE(array) == fl_house.elsewhere && fl_gpu_see(array, &x) && x.size;
 }
 
 static PyObject *wrapped(PyObject *made) {
