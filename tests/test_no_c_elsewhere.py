@@ -20,7 +20,6 @@ PLACES = (
     *[
         f"kernels/loops/{name}.py" for name in ("rows", "lines", "columns", "short", "cuda", "joined", "source", "update_loops")
     ],  # printers of loops
-    "kernels/generate.py",
     "kernels/cuda/*.py",
 )
 

@@ -141,11 +141,12 @@ class pygraph:
 
     # -- attention -----------------------------------------------------------------------------------------------------
 
-    def sdpa(self, name, q, k, v, generate_stats, attn_scale, bias, use_causal_mask):
+    def sdpa(self, name, q, k, v, generate_stats, attn_scale, use_causal_mask, bias):
         self._check(q, k, v, bias)
+
         return self._do("sdpa", lambda read: _attend(*map(read, (q, k, v)), bias and read(bias), attn_scale, use_causal_mask)[:2], 2)
 
-    def sdpa_backward(self, name, q, k, v, o, dO, stats, attn_scale, bias, use_causal_mask, use_deterministic_algorithm):
+    def sdpa_backward(self, name, q, k, v, o, dO, stats, attn_scale, use_causal_mask, use_deterministic_algorithm, bias):
         self._check(q, k, v, bias)
 
         def work(read):

@@ -205,6 +205,20 @@ def test_operands_at_odd_addresses_are_copied(graphs):
     assert flambeau.equal(attend(x, x, x), attend(y, y, y)) and len(graphs) == 2
 
 
+def test_masks_that_lie_differently(graphs):
+    """A graph made for one mask is not run for another one of its shape that lies in another way, nor for operands at other addresses."""
+    x = flambeau.randn(1, 2, 40, 16).bfloat16().cuda()
+    wide = flambeau.randn(40, 64).bfloat16().cuda()
+    for mask in (wide[:, :40].contiguous(), wide[:, :40], wide[:, 8:48], wide[:, 1:41]):
+        assert flambeau.equal(attend(x, x, x, attn_mask=mask), attend(x, x, x, attn_mask=mask.contiguous()))
+    shifted = flambeau.randn(1 * 2 * 40 * 16 + 1).bfloat16().cuda()[1:].view(1, 2, 40, 16)
+    turned = flambeau.empty(1 * 2 * 40 * 16 + 1, dtype=flambeau.bfloat16, device="cuda")[1:].view(1, 40, 2, 16).transpose(1, 2)
+    turned.copy_(shifted)
+    wanted = shifted.clone()
+    assert flambeau.equal(attend(shifted, shifted, shifted), attend(wanted, wanted, wanted))
+    assert flambeau.equal(attend(turned, turned, turned), attend(wanted, wanted, wanted))
+
+
 def test_second_derivatives_of_shared_keys(gpu):
     """The formula of the derivative holds for heads that share keys, too."""
     shapes = (1, 4, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4)

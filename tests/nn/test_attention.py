@@ -11,6 +11,7 @@ from layer_oracle import assert_near, check_errors, check_function, inputs, pair
 from oracle import outcome
 
 import flambeau
+from flambeau.kernels import arrays
 from flambeau.kernels.native import native
 
 # (queries, keys, features, features of values): around the sizes of blocks, and of no round size
@@ -398,3 +399,20 @@ def test_a_mask_beside_is_causal_is_for_the_fused_way_alone(way):
         refused = pytest.raises(RuntimeError, match="Explicit attn_mask should not be set when is_causal=True")
         with room.sdpa_kernel([getattr(room.SDPBackend, way)]), refused if way == "MATH" else contextlib.nullcontext():
             f.nn.functional.scaled_dot_product_attention(q, q, q, mask, is_causal=True)
+
+
+@pytest.mark.parametrize("cut", ["split", "unbind"])
+def test_gradients_of_one_product_are_not_joined(cut, monkeypatch):
+    """Queries, keys and values that are slices of one tensor get gradients that are slices of one, which nobody has to put together."""
+    found, together = [], arrays.lying_together
+    monkeypatch.setattr(arrays, "lying_together", lambda *given: (found.append(together(*given)), found[-1])[1])
+    values = np.random.default_rng(0).standard_normal((2, 6, 3 * 8))
+    grads = []
+    for package in (flambeau, torch):
+        x = package.tensor(values, dtype=package.float32, requires_grad=True)
+        pieces = x.split(8, 2) if cut == "split" else x.view(2, 6, 3, 8).unbind(2)
+        q, k, v = (piece.view(2, 6, 2, 4).transpose(1, 2) for piece in pieces)
+        package.nn.functional.scaled_dot_product_attention(q, k, v).square().sum().backward()
+        grads.append(x.grad.numpy())
+    np.testing.assert_allclose(*grads, 1e-4, 1e-5)
+    assert len(found) == 1 and (found[0] is not None or native.lib is None)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from flambeau import changes
 from flambeau import cuda as _cuda
 from flambeau.kernels import arrays, libraries
 from flambeau.tensor import Tensor
@@ -46,8 +47,13 @@ class _Precision:
 
 
 def _switch(name: str) -> property:
-    """A switch that the functions which call the library read."""
-    return property(lambda module: getattr(libraries, name), lambda module, value: setattr(libraries, name, value))
+    """A switch that the functions which call the library read; plans may have been made for how it stood."""
+
+    def switch(module: ModuleType, value: Any) -> None:
+        setattr(libraries, name, value)
+        changes.announce()
+
+    return property(lambda module: getattr(libraries, name), switch)
 
 
 class _Module(ModuleType):

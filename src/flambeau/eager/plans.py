@@ -564,7 +564,7 @@ class WriteStep(Step):
             if first._node is None or first._node.hooks is not None or first._base is not None or written in others:
                 raise Unplanned
             self.record_so(first, about.values, numbers_at[1:])
-        elif plan.wants and any(n >= plan.given for n in others):
+        elif plan.wants and self.differentiable and any(n >= plan.given for n in others):
             raise Unplanned  # it begins to want a gradient
         if (
             type(self.op) is Assignment and not how.recorded

@@ -178,6 +178,8 @@ def _stack_as(tensors, dim, shape, strides):
     found = arrays.lying_together(tensors, dim, shape, strides)
     if found is None:
         found = arrays.empty_strided(shape, strides, tensors[0].dtype, arrays.device_of(tensors[0]))
+        if found.flags.c_contiguous and arrays.joined(found, tensors, dim):
+            return found
         before = (slice(None),) * dim
         for i, a in enumerate(tensors):
             arrays.write(found[(*before, i, ...)], a)

@@ -340,7 +340,7 @@ def _splitting(name: str):
     def pieces(input, dim, bounds):
         return layout.cut(*input, dim, bounds)
 
-    pieces.derivative(lambda grads, input_shape, dim, bounds: _pieces_back(grads, input_shape, dim, bounds))
+    pieces.derivative(lambda grads, input_shape, dim, bounds, again: _pieces_back(grads, input_shape, dim, bounds, again))
     return pieces
 
 
@@ -348,11 +348,14 @@ _split = _splitting("split")
 _split_with_sizes = _splitting("split_with_sizes")
 
 
-def _pieces_back(grads, input_shape, dim, bounds):
-    """The gradients of the pieces laid side by side; a piece nobody used has none."""
-    from flambeau.ops.joining import _cat
+def _pieces_back(grads, input_shape, dim, bounds, again):
+    """The gradients of the pieces laid side by side; a piece nobody used has none. Pieces of one size may lie so already, such as those of attention."""
+    from flambeau.ops.joining import _cat, _stack_as
 
     dim = layout.wrap_dim(dim, len(input_shape))
+    if not again and None not in grads and len({n for _, n in bounds}) == 1 < len(bounds):
+        shape = (*input_shape[:dim], len(bounds), bounds[0][1], *input_shape[dim + 1 :])
+        return _stack_as(grads, dim, shape, layout.contiguous_strides(shape)).reshape(tuple(input_shape))
     like = next(g for g in grads if g is not None)
     before, after = tuple(input_shape[:dim]), tuple(input_shape[dim + 1 :])
     lengths = [n for _, n in bounds]

@@ -44,35 +44,30 @@ def takes(q, k, v) -> bool:
 
 def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any, Any, Any], Sizes]) -> tuple | None:
     """(out (*, L, V), lse (*, L)), the first with the strides that `strides_of` finds for such operands; None if it is not for cuDNN."""
-    if not cudnn.is_used():
+    if not cudnn.is_used() or q.shape[-2] < FEW:
         return None
-    device = q.data.device_id
+    device, steps = q.data.device_id, None
     if device != runtime.getDevice():
         with Device(device):
             return forward(q, k, v, mask, scale, causal, strides_of)
+    if (q.data.ptr | k.data.ptr | v.data.ptr) % cudnn.ALIGNED or not all([_is_readable(x.shape, x.strides, x.itemsize) for x in (q, k, v)]):
+        if not takes(q, k, v):
+            return None
+        steps = strides_of(q, k, v)
+        q, k, v = _ready(q), _ready(k), _ready(v)
+    mask = None if mask is None else _whole(mask, q.shape, k.shape[-2])
     look = (
-        q.dtype.num,
-        q.shape,
-        q.strides,
-        k.shape,
-        k.strides,
-        v.shape,
-        v.strides,
-        None if mask is None else mask.shape,
-        scale,
-        causal,
+        q.dtype.num, q.shape, q.strides, k.shape, k.strides, v.shape, v.strides, None if mask is None else _look(mask), steps, scale, causal,
         device,
-    )
+    )  # fmt: skip
     if look in _ways:
         way = _ways[look]
     else:
         if len(_ways) >= MOST:
             _ways.clear()
-        way = _ways[look] = _way(q, k, v, mask, scale, causal, strides_of)
+        way = _ways[look] = _way(q, k, v, mask, scale, causal, steps or strides_of(q, k, v))
     if way is None:
         return None
-    if (q.data.ptr | k.data.ptr | v.data.ptr) % cudnn.ALIGNED or not way.as_they_are:
-        q, k, v = _ready(q), _ready(k), _ready(v)
     made = empty(way.shape, q.dtype)
     out = made if way.back is None else made.transpose(way.back)
     lse = empty(q.shape[:-1], cudnn.FLOAT32)
@@ -80,7 +75,6 @@ def forward(q, k, v, mask, scale: float, causal: bool, strides_of: Callable[[Any
     if mask is None:
         way.graph.run(addresses)
         return out, lse
-    mask = _whole(mask, q.shape, k.shape[-2])
     way.graph.run(addresses | {MASK: mask.data.ptr})
     arrays.run(NOTHING, (lse,), (), lse.dtype, lse.dtype, out=lse)
     return out, lse
@@ -90,7 +84,6 @@ class Way(NamedTuple):
     """How attention is paid to operands of certain shapes and strides."""
 
     graph: cudnn.Graph
-    as_they_are: bool  # whether the library can read the operands as they lie
     shape: Sizes  # of the result as it lies in memory
     back: Sizes | None  # and how it is turned from there
 
@@ -98,18 +91,18 @@ class Way(NamedTuple):
 _ways: dict[tuple, Way | None] = {}  # by all that they depend on
 
 
-def _way(q, k, v, mask, scale: float, causal: bool, strides_of) -> Way | None:
+def _way(q, k, v, mask, scale: float, causal: bool, steps: Sizes) -> Way | None:
+    """For operands that the library can read as they lie, and a result with these strides (in elements)."""
     if not takes(q, k, v):
         return None
-    shape, steps = (*q.shape[:-1], v.shape[-1]), strides_of(q, k, v)
+    shape = (*q.shape[:-1], v.shape[-1])
     order = sorted(range(len(shape)), key=lambda axis: (-steps[axis], axis))
     there = tuple([shape[axis] for axis in order])
     back = None if order == sorted(order) else tuple([order.index(axis) for axis in range(len(order))])
-    looks = _look(_ready(q)), _look(_ready(k)), _look(_ready(v)), (shape, tuple([step * q.itemsize for step in steps]))
-    of_mask = None if mask is None else _look(_whole(mask, q.shape, k.shape[-2]))
-    graph = _forward(q.dtype.num, *looks, of_mask, scale, causal, runtime.getDevice())
-    readable = all([_is_readable(x.shape, x.strides, x.itemsize) for x in (q, k, v)])
-    return None if graph is None else Way(graph, readable, there, back)
+    looks = *map(_look, (q, k, v)), (shape, tuple([step * q.itemsize for step in steps]))
+    of_mask = None if mask is None else _look(mask)
+    graph = _forward(q.dtype.num, looks, of_mask, scale, causal, runtime.getDevice())
+    return None if graph is None else Way(graph, there, back)
 
 
 def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bool) -> bool:
@@ -117,7 +110,8 @@ def backward(dq, dk, dv, grad, q, k, v, mask, out, lse, scale: float, causal: bo
     q, k, v, out, grad = map(_ready, (q, k, v, out, grad))
     mask = None if mask is None else _whole(mask, q.shape, k.shape[-2])
     looks = tuple([(x.shape, x.strides) for x in (q, k, v, out, grad, dq, dk, dv)])
-    graph = _backward(q.dtype.num, looks, None if mask is None else _look(mask), scale, causal, cudnn.deterministic(), runtime.getDevice())
+    of_mask = None if mask is None else _look(mask)
+    graph = _backward(q.dtype.num, looks, of_mask, scale, causal, cudnn.deterministic(), runtime.getDevice())
     if graph is None:
         return False
     given = {Q: q, K: k, V: v, OUT: out, LSE: lse, GRAD: grad, DQ: dq, DK: dk, DV: dv}
@@ -132,53 +126,56 @@ def _look(x) -> Look:
 
 
 @lru_cache(512)
-def _forward(dtype: int, q: Look, k: Look, v: Look, out: Look, mask: Look | None, scale: float, causal: bool, device: int):
-    views = _views(NUMBERED[dtype], (q, k, v, out), mask)
-    if views is None:
+def _forward(dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, device: int) -> cudnn.Graph | None:
+    """The graph for q, k, v and a result that look like these. It is deterministic in any case."""
+    started = _started(dtype, looks, mask)
+    if started is None:
         return None
-    (of_q, of_k, of_v, of_out), of_mask = views
-    graph = cudnn.Graph(NUMBERED[dtype])
-    bias = None if of_mask is None else graph.tensor(MASK, *of_mask)
+    graph, views, bias = started
     made, lse = graph.nodes.sdpa(
-        name="attention", q=graph.tensor(Q, *of_q), k=graph.tensor(K, *of_k), v=graph.tensor(V, *of_v), generate_stats=True, attn_scale=scale,
-        bias=bias, use_causal_mask=causal,
+        name="attention", **{name: graph.tensor(n, *view) for name, n, view in zip("qkv", (Q, K, V), views, strict=False)},
+        generate_stats=True, attn_scale=scale, use_causal_mask=causal, bias=bias,
     )  # fmt: skip
-    graph.result(made, OUT, *of_out)
-    graph.result(lse, LSE, *_numbers_per_query(of_q[0]), cudnn.FLOAT32)
+    graph.result(made, OUT, *views[3])
+    graph.result(lse, LSE, *_numbers_per_query(views[0][0]), cudnn.FLOAT32)
     return graph.planned(False)
 
 
 @lru_cache(512)
-def _backward(dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, deterministic: bool, device: int):
-    views = _views(NUMBERED[dtype], looks, mask)
-    if views is None:
+def _backward(
+    dtype: int, looks: tuple[Look, ...], mask: Look | None, scale: float, causal: bool, deterministic: bool, device: int
+) -> cudnn.Graph | None:  # fmt: skip
+    """The graph for q, k, v, a result, its gradient and those of the operands that look like these."""
+    started = _started(dtype, looks, mask)
+    if started is None:
         return None
-    (of_q, of_k, of_v, of_out, of_grad, *of_made), of_mask = views
-    graph = cudnn.Graph(NUMBERED[dtype])
-    bias = None if of_mask is None else graph.tensor(MASK, *of_mask)
+    graph, views, bias = started
+    names = ("q", "k", "v", "o", "dO")
     made = graph.nodes.sdpa_backward(
-        name="attention", q=graph.tensor(Q, *of_q), k=graph.tensor(K, *of_k), v=graph.tensor(V, *of_v), o=graph.tensor(OUT, *of_out),
-        dO=graph.tensor(GRAD, *of_grad), stats=graph.tensor(LSE, *_numbers_per_query(of_q[0]), cudnn.FLOAT32), attn_scale=scale, bias=bias,
-        use_causal_mask=causal, use_deterministic_algorithm=deterministic,
+        name="attention", **{name: graph.tensor(n, *view) for name, n, view in zip(names, (Q, K, V, OUT, GRAD), views, strict=False)},
+        stats=graph.tensor(LSE, *_numbers_per_query(views[0][0]), cudnn.FLOAT32), attn_scale=scale, use_causal_mask=causal,
+        use_deterministic_algorithm=deterministic, bias=bias,
     )  # fmt: skip
-    for result, number, view in zip(made, (DQ, DK, DV), of_made, strict=True):
-        graph.result(result, number, *view)
+    for result, n, view in zip(made, (DQ, DK, DV), views[5:], strict=True):
+        graph.result(result, n, *view)
     return graph.planned(False)
+
+
+def _started(dtype: int, looks: tuple[Look, ...], mask: Look | None) -> tuple | None:
+    """(graph, operands as it sees them, the mask in it); None if one of them has no four dimensions."""
+    size = NUMBERED[dtype].itemsize
+    views = [_view(*look, size) for look in looks]
+    of_mask = None if mask is None else _view(*mask, size)
+    if None in views or (mask is not None and of_mask is None):
+        return None
+    graph = cudnn.Graph(NUMBERED[dtype])
+    return graph, views, None if of_mask is None else graph.tensor(MASK, *of_mask)
 
 
 def _numbers_per_query(q: Sizes) -> tuple[Sizes, Sizes]:
     """(shape, strides) of one number per query, contiguous."""
     batch, heads, rows, _ = q
     return (batch, heads, rows, 1), (heads * rows, rows, 1, 1)
-
-
-def _views(dtype: np.dtype, looks: tuple[Look, ...], mask: Look | None):
-    """(operands, mask) as cuDNN sees them; None if one of them has no four dimensions."""
-    views = [_view(*look, dtype.itemsize) for look in looks]
-    of_mask = None if mask is None else _view(*mask, dtype.itemsize)
-    if None in views or (mask is not None and of_mask is None):
-        return None
-    return views, of_mask
 
 
 def _view(shape: Sizes, strides: Sizes, size: int) -> tuple[Sizes, Sizes] | None:

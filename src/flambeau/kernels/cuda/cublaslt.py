@@ -92,6 +92,7 @@ class Product:
     """out = alpha first second + beta out, for matrices (rows, depth) and (depth, columns), or batches of them, and rows of `out` that are dense.
 
     bias   one number for each column, added to every row; `run` is given its address
+    once   where alpha = 1 and beta = 0 lie in main memory
     """
 
     def __init__(
@@ -99,6 +100,8 @@ class Product:
         switches: int,
     ):  # fmt: skip
         self.kind = kind_of(dtype, switches)
+        self.one_and_zero = np.array([1, 0], self.kind.scalar)
+        self.once = self.one_and_zero.ctypes.data
         self.library, data = library(), self.kind.data
         lib = self.library
         self.handle, self.lock = handle(runtime.getDevice()), Lock()

@@ -98,6 +98,12 @@ def handle() -> Any:
     return found.handle
 
 
+@lru_cache(256)
+def number(value: float) -> np.ndarray:
+    """A number in main memory, where the library reads it while a graph is launched."""
+    return np.array([value], np.float32)
+
+
 class Graph:
     """Some operations, and how cuDNN carries them out. Everything is computed in float32, whatever it is stored in."""
 

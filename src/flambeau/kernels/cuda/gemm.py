@@ -88,7 +88,8 @@ def _multiply(out, a, b, alpha, beta, bias=None) -> None:
         runtime.getDevice(),
     )  # fmt: skip
     if type(plan) is Product:
-        plan.run(_scalars(plan.kind.scalar, alpha, beta), first, second, result, 0 if bias is None else bias.data.ptr)
+        factors = plan.once if alpha == 1 and not beta else _scalars(plan.kind.scalar, alpha, beta)
+        plan.run(factors, first, second, result, 0 if bias is None else bias.data.ptr)
     elif plan == COPY_FIRST:
         _multiply(out, cupy.ascontiguousarray(a), b, alpha, beta, bias)
     elif plan == COPY_SECOND:

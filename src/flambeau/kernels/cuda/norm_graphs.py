@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 import cupy
-import numpy as np
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import cudnn
@@ -28,7 +27,7 @@ def takes(x, *numbers) -> bool:
         or not cudnn.is_used()
     ):
         return False
-    if x.data.ptr % cudnn.ALIGNED or not layout.is_channels_last(*arrays.view_of(x)) or not all([_are_numbers(a, x) for a in numbers]):
+    if not layout.is_channels_last(*arrays.view_of(x)) or not all([_are_numbers(a, x) for a in numbers]):
         return False
     return _graph(_forward, x) is not None and _graph(_backward, x) is not None
 
@@ -36,7 +35,7 @@ def takes(x, *numbers) -> bool:
 def _are_numbers(a, x) -> bool:
     return (
         type(a) is cupy.ndarray and a.dtype == cudnn.FLOAT32 and a.shape == x.shape[1:2] and a.flags.c_contiguous
-        and not a.data.ptr % cudnn.ALIGNED and a.data.device_id == x.data.device_id
+        and a.data.device_id == x.data.device_id
     )  # fmt: skip
 
 
@@ -48,21 +47,20 @@ def _graph(find, x) -> cudnn.Graph | None:
 def forward(x, weight, bias, running_mean, running_var, momentum: float, eps: float) -> tuple:
     """(result, mean, 1 / sqrt(var + eps), the running averages moved towards these) of operands that are taken."""
     out, made = strided(x.shape, x.strides, x.dtype), [empty(x.shape[1:2], cudnn.FLOAT32) for _ in range(4)]
+    x, weight, bias, running_mean, running_var = map(_aligned, (x, weight, bias, running_mean, running_var))
     given = {X: x, WEIGHT: weight, BIAS: bias, OLD_MEAN: running_mean, OLD_VAR: running_var, OUT: out} | dict(
         zip((MEAN, RSTD, NEW_MEAN, NEW_VAR), made, strict=True)
     )
     addresses = {number: a.data.ptr for number, a in given.items()}
-    _graph(_forward, x).run(addresses | {EPS: _number(eps).ctypes.data, MOMENTUM: _number(momentum).ctypes.data})
+    _graph(_forward, x).run(addresses | {EPS: cudnn.number(eps).ctypes.data, MOMENTUM: cudnn.number(momentum).ctypes.data})
     return out, *made
 
 
 @where_it_is(1)
 def backward(grad, x, weight, mean, rstd) -> tuple:
     """The gradients of x, weight and bias."""
-    if grad.strides != x.strides or grad.data.ptr % cudnn.ALIGNED:
-        turned = strided(x.shape, x.strides, x.dtype)
-        arrays.write(turned, grad)
-        grad = turned
+    x, weight, mean, rstd = map(_aligned, (x, weight, mean, rstd))
+    grad = grad if grad.strides == x.strides and not grad.data.ptr % cudnn.ALIGNED else _copied(grad, x)
     of_x, (of_weight, of_bias) = strided(x.shape, x.strides, x.dtype), (empty(x.shape[1:2], cudnn.FLOAT32) for _ in range(2))
     given = {X: x, WEIGHT: weight, MEAN: mean, RSTD: rstd, GRAD: grad, OF_X: of_x, OF_WEIGHT: of_weight, OF_BIAS: of_bias}
     _graph(_backward, x).run({number: a.data.ptr for number, a in given.items()})
@@ -96,10 +94,16 @@ def _backward(dtype: int, shape: Sizes, strides: Sizes, deterministic: bool, dev
     return graph.planned(False)
 
 
-@lru_cache(64)
-def _number(value: float) -> np.ndarray:
-    """A number in main memory, where the library reads it while the graph is launched."""
-    return np.array([value], np.float32)
+def _aligned(x):
+    """The array itself if the library can read it where it lies: plans are made for arrays at any address."""
+    return _copied(x, x) if x.data.ptr % cudnn.ALIGNED else x
+
+
+def _copied(x, like):
+    """A copy that lies in memory as something packed does."""
+    made = strided(like.shape, like.strides, like.dtype)
+    arrays.write(made, x)
+    return made
 
 
 def _started(dtype: int, shape: Sizes, strides: Sizes) -> tuple[cudnn.Graph, tuple[Sizes, Sizes], tuple[Sizes, Sizes]]:

@@ -10,9 +10,11 @@ numbers; KW = 0 for adaptive windows, as equal as the sizes allow.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
-from flambeau.kernels.templates import print_conv
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 
 TYPES = {"f32": ("float", "int32_t", 4), "f64": ("double", "int64_t", 8)}
 NAMES = ("max", "spread", "avg", "avg_back")
@@ -25,32 +27,26 @@ def plan(fields: dict[str, int]) -> np.ndarray:
     return np.array([fields.get(f, 0) for f in FIELDS], np.int64)
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
+def table() -> Table:
     fields = "".join(f"    {'char *' if f in ('x', 'y') else 'int64_t *' if f == 'at' else 'int64_t '}{f};\n" for f in FIELDS)
     texts = ["#include <string.h>\ntypedef struct {\n" + fields + "} Pool;\n", _orders(), _SMALL]
     for kind, (real, index, _) in TYPES.items():
         texts += [t.replace("REAL", real).replace("INDEX", index).replace("KIND", kind) for t in (_MAX, _MAX_TASKS, _AVERAGE, _SHARE)]
-    loops = [f"{name}_{kind}" for name in NAMES for kind in TYPES]
-    texts += [_loop(name) for name in loops]
-    declared = [f"void FL_NAME(pool_{name}){print_conv.PARAMETERS};\n" for name in loops]
-    return texts, declared, [_row(name) for name in loops]
+    table = Table(*texts)
+    for name, kind in product(NAMES, TYPES):
+        table.texts.append(_loop(f"{name}_{kind}"))
+        table.add(f"pool.{name}_{kind}", f"pool_{name}_{kind}", "int64", f"T i64 {kind} {kind} i64", numbers=1, along=LINES)
+    return table
 
 
 def _loop(name: str) -> str:
     """The loop over tasks. Operands: what became of the task (0: done, 2: no memory), its number, the plan, x, y, and where the greatest were found."""
-    return f"""void FL_NAME(pool_{name}){print_conv.PARAMETERS} {{
+    return f"""void FL_NAME(pool_{name}){PARAMETERS} {{
     Pool p = *(const Pool *)ptr[2];
     p.x = ptr[3], p.y = ptr[4], p.at = p.places ? (int64_t *)ptr[5] : NULL;
     for (int64_t i = 0; i < n; i++) *(int64_t *)(ptr[0] + i * step[0]) = {name}(&p, *(const int64_t *)(ptr[1] + i * step[1]));
 }}
 """
-
-
-def _row(name: str) -> str:
-    """The row of the launcher's table."""
-    kinds = ", ".join(["FL_I64", "FL_I64", *[f"FL_{name[-3:].upper()}"] * 2, "FL_I64"])
-    return f'{{"pool.{name}", FL_NAME(pool_{name}), FL_I64, 5, 1, 1, FL_I64, {{{kinds}}}, 128}}'
 
 
 def _orders() -> str:
