@@ -21,7 +21,7 @@ Indices are int32 or int64 arrays; masks are bool arrays. Functions that change 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -499,6 +499,20 @@ def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.
     except IndexError as problem:
         raise in_pytorchs_words(problem) from None
     return True
+
+
+def storing(array: np.ndarray, index: np.ndarray, number: np.ndarray) -> Callable | None:
+    """store(array, index): array[index] = number, for integers that name few elements; None where it is not NumPy that does it best."""
+    if index.dtype.kind != "i" or array.dtype.kind == "V" or not 0 < index.size * prod(array.shape[1:]) <= FEW:
+        return None
+
+    def store(array: np.ndarray, index: np.ndarray) -> None:
+        try:
+            array[index] = number
+        except IndexError as problem:
+            raise in_pytorchs_words(problem) from None
+
+    return store
 
 
 FEW = 4096  # elements
