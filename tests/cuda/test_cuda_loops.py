@@ -77,6 +77,13 @@ def test_rows(gpu, n):
     close(card.detach().T.softmax(0), host.detach().T.softmax(0))
 
 
+def test_weights_that_begin_anywhere(gpu):
+    """The weight and the bias of a norm are views of one tensor, and begin where no pack does."""
+    host = torch.randn(6, 64), torch.randn(130)
+    found = [torch.nn.functional.layer_norm(x, (64,), both[1:65], both[66:]) for x, both in (host, [t.cuda() for t in host])]
+    close(found[1], found[0])
+
+
 def test_results_do_not_vary(gpu):
     """The same sum has the same bits every time."""
     x = torch.randn(100_000, device="cuda")

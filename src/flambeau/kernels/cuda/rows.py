@@ -18,7 +18,7 @@ from flambeau.kernels.cuda.launch import compiled, empty, multiprocessors, where
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.loops.cuda import Instance, print_loop
 from flambeau.kernels.loops.folds import SPREAD, as_loop
-from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.reductions.fold import FOLDS
 
@@ -81,7 +81,8 @@ def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[fl
     if not lie.rows:
         return
     along = [a for a, access in zip((*stores, *loads), (*loop.stores, *loop.loads), strict=True) if access == ROW]
-    size, aligned = max([a.itemsize for a in along]), not any([a.data.ptr % 16 for a in along])
+    packed = along + [a for a, access in zip(loads, loop.loads, strict=True) if access == SHARED]
+    size, aligned = max([a.itemsize for a in along]), not any([a.data.ptr % 16 for a in packed])
     rooms, kernels, last = plan(loop, lie, along[0].dtype, size, aligned, stores[0].data.device_id)
     parts = [empty((room,), FLOAT64) for room in rooms]
     notes = () if loop.error is None else (error_notes.page(stores[0].data.device_id),)
