@@ -20,8 +20,6 @@ PLACES = (
     *[
         f"kernels/loops/{name}.py" for name in ("rows", "lines", "columns", "short", "cuda", "joined", "source", "update_loops")
     ],  # printers of loops
-    "kernels/generate.py",
-    "kernels/cuda/*.py",
 )
 
 # What a line of C has and a line of English has not. The holes of an f-string count as the word W.

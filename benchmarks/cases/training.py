@@ -54,6 +54,33 @@ def mlp_step(torch, device):
     return stepping(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda model: F.cross_entropy(model(x), y))
 
 
+@job(wanted=0.6)
+def mlp_step_captured(torch, device):
+    """The step above as a CUDA graph that is replayed."""
+    if device == "cpu":
+        raise NotImplementedError("graphs are captured on GPUs")
+    F = torch.nn.functional
+    torch.manual_seed(0)
+    model = mlp(torch).to(device)
+    x, y = torch.randn(64, 784, device=device), torch.randint(0, 10, (64,), device=device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=True)
+    return captured(torch, stepping(model, optimizer, lambda model: F.cross_entropy(model(x), y)))
+
+
+def captured(torch, step):
+    """A callable as the replay of a graph, by PyTorch's recipe."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 @job(wanted=0.35)
 def mnist_epoch(torch, device):
     """The step above over 60,000 shuffled samples that a DataLoader gathers, batches of 64."""

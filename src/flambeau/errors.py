@@ -78,7 +78,7 @@ def refusal(name: str, error: type[Exception], sentence: str) -> Callable:
     def refuse(*args, **kwargs):
         raise error(f"{name} {sentence}")
 
-    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__name__, refuse.__qualname__ = name.rpartition(".")[2], name
     refuse.__doc__ = f"Not available: {name} {sentence}."
     return refuse
 

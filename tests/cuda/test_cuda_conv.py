@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels.cuda.print_convolution import _FORMS, Conv, print_conv
+from flambeau.kernels.templates.cuda_convolution import _FORMS, Conv, print_conv
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)

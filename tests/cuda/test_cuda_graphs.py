@@ -197,7 +197,8 @@ def test_graphs_that_are_kept(gpu, tmp_path):
 @pytest.mark.parametrize("make", [
     lambda p: torch.optim.Adam(p, lr=0.1, capturable=True), lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.1, device="cuda"), capturable=True),
     lambda p: torch.optim.RAdam(p, capturable=True), lambda p: torch.optim.RMSprop(p, capturable=True), lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
-], ids=["adam", "adamw with lr on the GPU", "radam", "rmsprop", "sgd"])  # fmt: skip
+    lambda p: torch.optim.NAdam(p, capturable=True), lambda p: torch.optim.ASGD(p, t0=3, capturable=True),
+], ids=["adam", "adamw with lr on the GPU", "radam", "rmsprop", "sgd", "nadam", "asgd"])  # fmt: skip
 def test_steps_of_optimizers(gpu, make):
     """Captured steps count on, and move parameters as eager steps do."""
 
@@ -234,7 +235,7 @@ def test_steps_that_cannot_be_repeated_say_so(gpu):
     optimizer.step()
     with pytest.raises(RuntimeError, match="capturable is False"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         optimizer.step()
-    for other in (torch.optim.Adagrad([w]), torch.optim.NAdam([w], capturable=True)):
+    for other in (torch.optim.Adagrad([w]), torch.optim.Adafactor([w])):
         other.step()
         with pytest.raises(RuntimeError, match="capturing a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
             other.step()

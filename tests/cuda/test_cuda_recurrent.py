@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import flambeau
-from flambeau.kernels.cuda.print_recurrent import Walk, print_step, print_walk
 from flambeau.kernels.templates import recurrent
+from flambeau.kernels.templates.cuda_recurrent import Walk, print_step, print_walk
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(0)

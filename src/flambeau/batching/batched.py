@@ -28,6 +28,7 @@ that wants the numbers fails loudly. Its `_storage` is that of the tensor at the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,8 +40,11 @@ from flambeau.eager.record import attach, start
 from flambeau.eager.saved import edge_of
 from flambeau.interpreters import by_name
 from flambeau.kernels.meta import MetaArray
+from flambeau.kernels.native.native import maker
 from flambeau.tensor import Tensor
 from flambeau.tensor.node import LEAF, Node
+from flambeau.tensor.storage import Storage
+from flambeau.tensor.tensor import NEW
 
 state = modes.state
 
@@ -249,13 +253,12 @@ for _name in ("tolist", "numpy", "__array__", "__dlpack__", "apply_", "map_", "m
 
 def wrapped(value: Tensor, level: Level, batched: bool = True) -> Batched:
     """A new wrapper around a value whose first dimension is the batch, if `batched`."""
-    new = object.__new__(Batched)
-    new._array = Hidden(value, level, batched)
-    new._storage = value._shared_storage()
-    new._needs, new._node, new._nr, new._base, new._grad, new._stamp, new._inference = False, None, 0, None, None, 0, False
-    new._view_mode = None
+    new = _new(Hidden(value, level, batched), value._shared_storage())
     new.value, new.level, new.batched = value, level, batched
     return new
+
+
+_new: Callable[[Hidden, Storage], Batched] = maker(Batched, ("_array", "_storage"), _inference=False, **NEW)
 
 
 def lift(tensor: Tensor, level: Level) -> Batched:

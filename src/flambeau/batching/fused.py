@@ -12,7 +12,7 @@ from flambeau.kernels.loops.language import Loop
 from flambeau.ops.attention import _as_it_stands
 from flambeau.ops.cross_entropy import by_operations as by_operations_of_logits
 from flambeau.ops.linear import linear
-from flambeau.ops.normalization import _grouped
+from flambeau.ops.normalization import _grouped, as_rows
 from flambeau.ops.rowwise import LOOPED, by_operations
 from flambeau.ops.similarity import _as_it_stands as _directions
 
@@ -48,12 +48,6 @@ COMPOSED |= {name: _by_its_formula(loop) for name, loop in LOOPED.items()}
 
 
 # -- normalization ---------------------------------------------------------------------------------------------------------
-#
-# K(h) = rstd (h - mean(h) - y mean(h y)), with y the normalized input, is how a gradient goes back through all of them.
-
-
-def _back(h, y, rstd, dims):
-    return rstd * (h - h.mean(dims, keepdim=True) - y * (h * y).mean(dims, keepdim=True))
 
 
 @composed("_by_channel")
@@ -69,11 +63,9 @@ def _(input, weight, bias, eps, groups, rounding, running=None):
 
 @composed("_by_channel_backward")
 def _(g, input, weight, mean, rstd, groups):
-    x, stats, weights, dims = _grouped(input, groups)
-    rstd = rstd.reshape(stats)
-    y, g = (x - mean.reshape(stats)) * rstd, g.reshape(tuple(x.shape))
-    of_input = _back(g * weight.reshape(weights), y, rstd, dims).reshape(tuple(input.shape))
-    return of_input, (g * y).sum((0, 3)).reshape(-1), g.sum((0, 3)).reshape(-1)
+    loop, given, dims, _ = as_rows(g, input, weight, mean, rstd, groups)
+    of_input, *sums = by_operations(loop, given, dim=dims)
+    return of_input.reshape(tuple(input.shape)), *(a.sum(0).reshape(-1) for a in sums)
 
 
 @composed("_by_running")

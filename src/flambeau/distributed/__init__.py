@@ -57,7 +57,7 @@ SHOWN = {
     "profiling_names": "record_comm",
     "reduce_op": "ReduceOp _make_nccl_premul_sum",
     "remote_device": "_remote_device",
-    "rendezvous": "_create_store_from_options register_rendezvous_handler rendezvous",
+    "rendezvous": "register_rendezvous_handler rendezvous",
     "rank_breakpoint": "breakpoint",
     "stores": "FileStore HashStore PrefixStore Store TCPStore",
     "collectives.whereabouts": "report",

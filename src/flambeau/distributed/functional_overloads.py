@@ -10,7 +10,7 @@ they return.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -44,8 +44,8 @@ class Overload:
 class Packet:
     """An operation, by its name."""
 
-    def __init__(self, namespace: str, function: Callable):
-        self.namespace, self.__name__, self._function = namespace, function.__name__, function
+    def __init__(self, namespace: str, name: str, function: Callable):
+        self.namespace, self.__name__, self._function = namespace, name, function
         self.default = Overload(self)
 
     def overloads(self) -> list[str]:
@@ -71,7 +71,7 @@ class Library:
     def __getattr__(self, name: str) -> Packet:
         if name not in self._operations:
             raise AttributeError(f"torch.ops.{self.name} has no {name!r}: there are {', '.join(self._operations)}")
-        found = self.__dict__[name] = Packet(self.name, self._operations[name])
+        found = self.__dict__[name] = Packet(self.name, name, self._operations[name])
         return found
 
     def __dir__(self) -> list[str]:
@@ -101,40 +101,12 @@ def all_reduce(input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
     return functional.all_reduce(input, reduce_op, _group(group_name))
 
 
-def all_reduce_(input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
-    return input.copy_(all_reduce(input, reduce_op, group_name))
-
-
-def all_reduce_coalesced(inputs: Sequence[Tensor], reduce_op: str, group_name: Any) -> list[Tensor]:
-    return [all_reduce(x, reduce_op, group_name) for x in inputs]
-
-
-def all_reduce_coalesced_(inputs: Sequence[Tensor], reduce_op: str, group_name: Any) -> list[Tensor]:
-    return [x.copy_(found) for x, found in zip(inputs, all_reduce_coalesced(inputs, reduce_op, group_name), strict=True)]
-
-
 def all_gather_into_tensor(input: Tensor, group_size: int, group_name: Any) -> Tensor:
     return functional.all_gather_single(input, 0, _group(group_name, group_size))
 
 
-def all_gather_into_tensor_out(input: Tensor, group_size: int, group_name: Any, *, out: Tensor) -> Tensor:
-    return out.copy_(all_gather_into_tensor(input, group_size, group_name))
-
-
-def all_gather_into_tensor_coalesced(inputs: Sequence[Tensor], group_size: int, group_name: Any) -> list[Tensor]:
-    return [all_gather_into_tensor(x, group_size, group_name) for x in inputs]
-
-
 def reduce_scatter_tensor(input: Tensor, reduce_op: str, group_size: int, group_name: Any) -> Tensor:
     return functional.reduce_scatter_single(input, reduce_op, 0, _group(group_name, group_size))
-
-
-def reduce_scatter_tensor_out(input: Tensor, reduce_op: str, group_size: int, group_name: Any, *, out: Tensor) -> Tensor:
-    return out.copy_(reduce_scatter_tensor(input, reduce_op, group_size, group_name))
-
-
-def reduce_scatter_tensor_coalesced(inputs: Sequence[Tensor], reduce_op: str, group_size: int, group_name: Any) -> list[Tensor]:
-    return [reduce_scatter_tensor(x, reduce_op, group_size, group_name) for x in inputs]
 
 
 def all_to_all_single(input: Tensor, output_split_sizes: list[int], input_split_sizes: list[int], group_name: Any) -> Tensor:
@@ -143,10 +115,6 @@ def all_to_all_single(input: Tensor, output_split_sizes: list[int], input_split_
 
 def broadcast(input: Tensor, src: int, group_name: Any) -> Tensor:
     return functional.broadcast(input, src, _group(group_name))
-
-
-def broadcast_(input: Tensor, src: int, group_name: Any) -> Tensor:
-    return input.copy_(broadcast(input, src, group_name))
 
 
 def wait_tensor(tensor: Tensor) -> Tensor:
@@ -158,13 +126,34 @@ def _wrap_tensor_autograd(input: Tensor) -> Tensor:
     return input
 
 
+def _in_place(op: Callable) -> Callable:
+    return lambda input, *args, **kwargs: input.copy_(op(input, *args, **kwargs))
+
+
+def _out(op: Callable) -> Callable:
+    return lambda input, *args, out, **kwargs: out.copy_(op(input, *args, **kwargs))
+
+
+def _coalesced(op: Callable) -> Callable:
+    return lambda inputs, *args, **kwargs: [op(x, *args, **kwargs) for x in inputs]
+
+
 OPERATIONS: dict[str, Callable] = {
-    function.__name__: function
-    for function in (
-        *(all_reduce, all_reduce_, all_reduce_coalesced, all_reduce_coalesced_, all_gather_into_tensor, all_gather_into_tensor_out),
-        *(all_gather_into_tensor_coalesced, reduce_scatter_tensor, reduce_scatter_tensor_out, reduce_scatter_tensor_coalesced),
-        *(all_to_all_single, broadcast, broadcast_, wait_tensor, _wrap_tensor_autograd),
-    )
+    "all_reduce": all_reduce,
+    "all_reduce_": _in_place(all_reduce),
+    "all_reduce_coalesced": _coalesced(all_reduce),
+    "all_reduce_coalesced_": _coalesced(_in_place(all_reduce)),
+    "all_gather_into_tensor": all_gather_into_tensor,
+    "all_gather_into_tensor_out": _out(all_gather_into_tensor),
+    "all_gather_into_tensor_coalesced": _coalesced(all_gather_into_tensor),
+    "reduce_scatter_tensor": reduce_scatter_tensor,
+    "reduce_scatter_tensor_out": _out(reduce_scatter_tensor),
+    "reduce_scatter_tensor_coalesced": _coalesced(reduce_scatter_tensor),
+    "all_to_all_single": all_to_all_single,
+    "broadcast": broadcast,
+    "broadcast_": _in_place(broadcast),
+    "wait_tensor": wait_tensor,
+    "_wrap_tensor_autograd": _wrap_tensor_autograd,
 }
 # torch.ops.c10d: what the functions of torch.distributed are made of in PyTorch. They are names for whoever counts or lists them.
 IN_PLACE: dict[str, Callable] = {

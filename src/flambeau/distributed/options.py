@@ -2,9 +2,7 @@
 
 Ranks in them are ranks of the group. A `timeout` of -1 ms, with which they start, stands for the group's own.
 
->>> options = BroadcastOptions()
->>> options.rootRank = 1
->>> options
+>>> BroadcastOptions(rootRank=1)
 BroadcastOptions(timeout=-1 day, 23:59:59.999000, asyncOp=True, rootRank=1, rootTensor=0)
 """
 
@@ -23,17 +21,16 @@ __all__ = [
 UNSET_TIMEOUT = timedelta(milliseconds=-1)
 
 
+SUM = ReduceOp(ReduceOp.SUM)
+
+
 class _Options:
     """A record with the fields of its slots, those of the bases first."""
 
     __slots__ = ("asyncOp", "timeout")
 
-    timeout: timedelta
-    asyncOp: bool
-
-    def __init__(self) -> None:
-        self.timeout = UNSET_TIMEOUT
-        self.asyncOp = True
+    def __init__(self, *, asyncOp: bool = True, timeout: timedelta | None = None):
+        self.asyncOp, self.timeout = asyncOp, timeout or UNSET_TIMEOUT
 
     def _fields(self) -> list[str]:
         slots = [slot for kind in reversed(type(self).__mro__) for slot in getattr(kind, "__slots__", ())]
@@ -48,10 +45,8 @@ class _Reducing(_Options):
 
     __slots__ = ("_reduceOp",)
 
-    def __init__(self) -> None:
-        self.timeout = UNSET_TIMEOUT
-        self.asyncOp = True
-        self._reduceOp = SUM
+    def __init__(self, *, reduceOp: Any = SUM, asyncOp: bool = True, timeout: timedelta | None = None):
+        self.reduceOp, self.asyncOp, self.timeout = reduceOp, asyncOp, timeout or UNSET_TIMEOUT
 
     @property
     def reduceOp(self) -> ReduceOp:
@@ -64,20 +59,13 @@ class _Reducing(_Options):
         self._reduceOp = op
 
 
-SUM = ReduceOp(ReduceOp.SUM)
-
-
 class _Rooted(_Options):
     """Options with the rank that gives or receives."""
 
     __slots__ = ("rootRank",)
 
-    rootRank: int
-
-    def __init__(self) -> None:
-        self.timeout = UNSET_TIMEOUT
-        self.asyncOp = True
-        self.rootRank = 0
+    def __init__(self, *, rootRank: int = 0, asyncOp: bool = True, timeout: timedelta | None = None):
+        self.rootRank, self.asyncOp, self.timeout = rootRank, asyncOp, timeout or UNSET_TIMEOUT
 
 
 class BroadcastOptions(_Rooted):
@@ -85,11 +73,9 @@ class BroadcastOptions(_Rooted):
 
     __slots__ = ("rootTensor",)
 
-    rootTensor: int
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rootTensor = 0
+    def __init__(self, *, rootTensor: int = 0, **rest: Any):
+        super().__init__(**rest)
+        self.rootTensor = rootTensor
 
 
 class AllreduceOptions(_Reducing):
@@ -109,12 +95,9 @@ class ReduceOptions(_Reducing):
 
     __slots__ = ("rootRank", "rootTensor")
 
-    rootRank: int
-    rootTensor: int
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rootRank = self.rootTensor = 0
+    def __init__(self, *, rootRank: int = 0, rootTensor: int = 0, **rest: Any):
+        super().__init__(**rest)
+        self.rootRank, self.rootTensor = rootRank, rootTensor
 
 
 class AllgatherOptions(_Options):
@@ -152,13 +135,10 @@ class BarrierOptions(_Options):
 
     __slots__ = ("device", "device_ids")
 
-    device_ids: list[int]
-    device: Any
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.device_ids = []
-        self.device = None
+    def __init__(self, **rest: Any):
+        super().__init__(**rest)
+        self.device_ids: list[int] = []
+        self.device: Any = None
 
 
 class _DistributedBackendOptions:

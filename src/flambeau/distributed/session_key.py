@@ -41,8 +41,6 @@ def _from_store(store: Any) -> bytes:
 def share(pg: Any) -> None:
     """Give a key to all members of a group that has no store. All of them call this."""
     key = factories.tensor(list(secrets.token_bytes(BYTES)), dtype=uint8, device=pg._device_types[0])
-    opts = BroadcastOptions()
-    opts.asyncOp = False
-    pg.broadcast([key], opts).wait()
+    pg.broadcast([key], BroadcastOptions(asyncOp=False)).wait()
     _keys.clear()
     _keys[id(pg)] = pg, bytes(key.tolist())

@@ -16,6 +16,7 @@ from flambeau.eager.record import record_view
 from flambeau.eager.views import make, over
 from flambeau.interpreters import by_name, calls
 from flambeau.kernels import arrays, layout
+from flambeau.kernels.indexing import gather
 from flambeau.kernels.indexing.index_plan import FLAG, Plan, basic_view, plan
 from flambeau.kernels.native.native import strided_view
 from flambeau.ops.indexing import VIEWS, _index, _index_put, as_index, check_dtypes, lone_mask
@@ -358,11 +359,15 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
         spread = mask.reshape(tuple(mask.shape) + (1,) * missing) if missing else mask
         _masked_fill.call_inplace(view, spread, filling(view, value if is_tensor else literals.filling(value, view.dtype)))
         return
+    store = None
     if not is_tensor:
         array = arrays.number(literals.filling(value, view.dtype), view._array, view._array.dtype)
         value = wrap(array)
         if modes.watching and type(array) is np.ndarray:
-            plans.note_made("number", array.copy().copy, value)
+            simple = len(indices) == 1 and not (modes.state.grad and view.requires_grad)
+            store = gather.storing(view._array, indices[0]._array, array.copy()) if simple else None
+            if store is None:
+                plans.note_made("number", array.copy().copy, value)
     check_dtypes(view, value, indices)
     if modes.state.grad and (view.requires_grad or value.requires_grad):
         _index_put.call_inplace(view, indices, value, False)
@@ -373,7 +378,10 @@ def _put(view: Tensor, indices: list, value: Any) -> None:
     if seen is not view._array:
         arrays.write(view._array, seen)
     view._bump()
-    if modes.watching and seen is view._array:
+    if modes.watching and store is not None:
+        given = (view, *indices)
+        plans.note(plans.WRITES, plans.Assignment("[]=", store), given, (), view, plans.Write(store, given))
+    elif modes.watching and seen is view._array:
         plans.note(
             plans.WRITES, _index_put, (view, indices, value, False), (), view, plans.Write(_index_put.write, (view, indices, value, False))
         )

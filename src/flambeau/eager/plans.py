@@ -398,6 +398,7 @@ class ArrayStep(Step):
         self.fresh = next((c - FRESH for c in codes if c >= FRESH), 0)
         bare = [_bare(v) for v in about.values]
         ready = op.find_work(*bare) if op.find_work is not None and type(_first(bare)) is ndarray else None
+        self.is_ready = ready is not None
         if ready is not None:
             taken = [v for v in about.values if isinstance(v, Tensor) or (type(v) is list and _bare(v) is not v) or type(v) is Kept]
             self.run = ready
@@ -407,8 +408,13 @@ class ArrayStep(Step):
         self.codes = [plan.code(v, self.values) for v in taken]
 
     def use_first_alone(self, about: Note, result: Any) -> None:
+        if not about.results or result is not about.results[0]:
+            return
         alone = self.op.first_alone
-        if alone is not None and about.results and result is about.results[0]:
+        if self.is_ready:
+            find = self.op.find_first_alone
+            alone = None if find is None else find(*map(_bare, about.values))
+        if alone is not None:
             self.run, self.several, self.n_results = alone, False, 1
 
 

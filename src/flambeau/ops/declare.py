@@ -213,6 +213,7 @@ class ArrayOp(Op):
     second_derivative: str | None = None
     # The work for the first result, where that is less: nobody asks for the others, or for a gradient.
     first_alone: Callable | None = None
+    find_first_alone: Callable | None = None  # said beforehand, as `work` says it
     find_work: Callable | None = None  # see `work`
     find_work_in_place: Callable | None = None
 

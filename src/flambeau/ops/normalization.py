@@ -27,19 +27,12 @@ from flambeau.ops.arithmetic import _lerp_by_number, mul
 from flambeau.ops.asking import is_recorded
 from flambeau.ops.batch_norm import by_library
 from flambeau.ops.copying import in_kind, row_major
-from flambeau.ops.declare import composite, on_arrays, pointwise
+from flambeau.ops.declare import composite, on_arrays
 from flambeau.ops.padding import constant_pad_nd
 from flambeau.ops.rowwise import gradients, looped
 from flambeau.ops.views import _unsafe_view
 
 inner = functools.partial(on_arrays, public=False, method=False)
-block = functools.partial(pointwise, public=False, method=False, dtypes=("float32", "float64"), complex=False)
-
-
-@block()
-def _standardized(input, mean, rstd):
-    """(x - mean) * rstd."""
-    return (input - mean) * rstd
 
 
 # -- over the last dimension: the loops ------------------------------------------------------------------------------------
@@ -571,40 +564,22 @@ _by_channel_backward.meta(lambda g, input, weight, mean, rstd, groups: [specs.li
 
 
 @_by_channel_backward.joint
-def _(grads, g, input, weight, mean, rstd, groups, results):
-    """K(h) = rstd * (h - mean(h) - y * mean(h * y)) is symmetric, as in `_layer_norm_backward`."""
-    shape, flat = tuple(input.shape), tuple(mean.shape)
+def _(grads, g, input, weight, mean, rstd, groups):
+    loop, given, dims, weights = as_rows(g, input, weight, mean, rstd, groups)
+    flows = [a if a is None else a.reshape(tuple(shape)) for a, shape in zip(grads, (given[1].shape, weights, weights), strict=True)]
+    found = gradients(loop, flows, given, dims)
+    named = {"g": g, "input": input, "weight": weight, "mean": mean, "rstd": rstd}
+    return {
+        name: None if flow is None else flow.expand(tuple(rows.shape)).reshape(tuple(of.shape))
+        for (name, of), rows, flow in zip(named.items(), given, found, strict=True)
+    }
+
+
+def as_rows(g, input, weight, mean, rstd, groups: int):
+    """(the loop of `_by_channel_backward`, its operands with dimensions sample, group, channel, place, those of a row, the shape of weights)."""
     x, stats, weights, dims = _grouped(input, groups)
-    g, grad, result = (a if a is None else a.reshape(tuple(x.shape)) for a in (g, grads[0], results[0]))
-    mean, rstd, weight = mean.reshape(stats), rstd.reshape(stats), weight.reshape(weights)
-    of_weight, of_bias = (a if a is None else a.reshape(weights) for a in grads[1:])
-    y, h = _standardized(x, mean, rstd), g * weight
-
-    def average(a):
-        return a.mean(dims, keepdim=True)
-
-    def of_channels(a):
-        return a.sum((0, 3)).reshape(-1)
-
-    of_g, of_y, weighted, of_rstd = [], [], None, None
-    if grad is not None:
-        back = rstd * (grad - average(grad) - y * average(grad * y))
-        of_g.append(back * weight)
-        of_y.append(-rstd * (grad * average(h * y) + h * average(grad * y)))
-        weighted, of_rstd = of_channels(g * back), (grad * result).sum(dims, keepdim=True) / rstd
-    if of_weight is not None:
-        of_g.append(of_weight * y)
-        of_y.append(of_weight * g)
-    if of_bias is not None:
-        of_g.append(of_bias.expand(tuple(x.shape)))
-    to_g, through = _plus(*of_g), _plus(*of_y)
-    found = {"g": to_g if to_g is None else to_g.reshape(shape), "weight": weighted}
-    if through is not None:
-        of_x = through * rstd
-        of_rstd = _plus(of_rstd, (through * (x - mean)).sum(dims, keepdim=True))
-        of_mean = -of_x.sum(dims, keepdim=True)
-        found |= {"input": of_x.reshape(shape), "mean": of_mean.reshape(flat), "rstd": of_rstd.reshape(flat)}
-    return found
+    given = [g.reshape(tuple(x.shape)), x, weight.reshape(weights), mean.reshape(stats), rstd.reshape(stats)]
+    return GROUP_BACK if groups else NORM_BACK, given, dims, weights
 
 
 @inner(grad_name="NativeBatchNormBackward0", meta=specs.like)

@@ -44,7 +44,9 @@ def _max_pool_op(n: int):
     )
     op.meta(lambda input, sizes, **_: _both(input, sizes, n))
     op.second_derivative = "zero"
+    op.work(lambda input, sizes, *given: kernels.greatest_ready(input, sizes, kernels.Windows(*given)))
     op.first_alone = kernels.greatest_alone
+    op.find_first_alone = lambda input, sizes, *given: kernels.greatest_alone_ready(input, sizes, kernels.Windows(*given))
     return op
 
 
@@ -59,6 +61,7 @@ def _adaptive_max_op(n: int):
     op.derivative(
         input=lambda grads, indices, input_shape: _spread(_windowed(grads[0], "max", n), indices, tuple(input_shape[-n:]), kernels.ADAPTIVE)
     )
+    op.work(lambda input, sizes: kernels.greatest_ready(input, sizes, kernels.ADAPTIVE))
     op.meta(lambda input, sizes: [spec if n == 2 else spec[:2] for spec in _both(input, sizes, n)])
     op.second_derivative = "zero"
     return op
@@ -91,8 +94,12 @@ def _avg_pool_op(n: int, back: bool):
     @on_arrays(name=name, public=False, method=False, grad_name=f"AvgPool{n}D{'Backward' * back}Backward0")
     def op(input, small, large, kernel, stride, padding, with_padding, divisor):
         """The average of each window, (*, *large) -> (*, *small); the adjoint the other way."""
-        return kernels.averaged(input, small, large, kernels.Windows(kernel, stride, padding, (1,) * n, with_padding, divisor or 0), back)
+        return kernels.averaged(input, small, large, windows(kernel, stride, padding, with_padding, divisor), back)
 
+    def windows(kernel, stride, padding, with_padding, divisor):
+        return kernels.Windows(kernel, stride, padding, (1,) * n, with_padding, divisor or 0)
+
+    op.work(lambda input, small, large, *given: kernels.averaged_ready(input, small, large, windows(*given), back))
     op.meta(lambda input, small, large, **_: _averages(input, large if back else small, n))
     op.derivative(
         input=lambda grad, small, large, kernel, stride, padding, with_padding, divisor: AVG_POOL[n, not back](
@@ -113,6 +120,7 @@ def _adaptive_avg_op(n: int, back: bool):
         """The average of each adaptive window, (*, *large) -> (*, *small); the adjoint the other way."""
         return kernels.averaged(input, small, large, kernels.ADAPTIVE, back)
 
+    op.work(lambda input, small, large: kernels.averaged_ready(input, small, large, kernels.ADAPTIVE, back))
     op.meta(lambda input, small, large: _averages(input, large if back else small, n))
     op.derivative(input=lambda grad, small, large: ADAPTIVE_AVG[n, not back](grad if back else _windowed(grad, "avg", n), small, large))
     op.second_derivative = None if back else "zero"

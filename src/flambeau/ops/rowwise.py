@@ -12,6 +12,7 @@ it does inside vmap, are operations that follow from its formula, too.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import lru_cache
@@ -21,7 +22,7 @@ from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.simplify import ZERO, add
 from flambeau.kernels.loops import derive, run
-from flambeau.kernels.loops.language import EACH, ROW, SHARED, Loop, declare, extent
+from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop, declare, extent
 from flambeau.ops import specs
 from flambeau.ops.declare import ArrayOp, on_arrays
 from flambeau.ops.reductions import checked_dtype
@@ -128,8 +129,8 @@ OPERATORS: dict[str, Callable] = {
 class _ByOperations:
     """The values of formulas on tensors, by operations, so that they can be differentiated."""
 
-    def __init__(self, tensors, options=(), dim: int = -1):
-        self.tensors, self.options, self.dim = tensors, options, dim
+    def __init__(self, tensors, options=(), dim: int | tuple[int, ...] = -1):
+        self.tensors, self.options, self.dim = tensors, options, dim  # of rows of lines, whose places are the last dimension, several
         self.known: dict[Expr, object] = {}
 
     def __call__(self, expr: Expr):
@@ -140,15 +141,16 @@ class _ByOperations:
     def leaf(self, expr: Expr):
         if expr.op in ("load", "param"):
             return (self.tensors if expr.op == "load" else self.options)[expr.value]
-        return self.tensors[0].shape[self.dim] if expr.op == "extent" else expr.value
+        dims = self.dim if isinstance(self.dim, tuple) else (self.dim,)
+        return math.prod([self.tensors[0].shape[d] for d in dims]) if expr.op == "extent" else expr.value
 
     def mean(self, expr: Expr):
         return self(expr.args[0].args[0]).mean(self.dim, keepdim=True)
 
     def applied(self, expr: Expr):
         args = [self(a) for a in expr.args]
-        if expr.op == "total":
-            return args[0].sum(self.dim, keepdim=True)
+        if expr.op in derive.SUMS:
+            return args[0].sum({"total": self.dim, "line_total": -1, "total_of_lines": -2}[expr.op], keepdim=True)
         return args[0].amax(self.dim, keepdim=True) if expr.op == "peak" else OPERATORS[expr.op](*args)
 
 
@@ -156,15 +158,15 @@ def _is_mean(expr: Expr) -> bool:
     return expr.op == "div" and expr.args[0].op == "total" and expr.args[1] is extent
 
 
-def by_operations(loop: Loop, operands, options=()):
+def by_operations(loop: Loop, operands, options=(), dim: int | tuple[int, ...] = -1):
     """The stores of a loop, by operations."""
-    value = _ByOperations(operands, options)
+    value = _ByOperations(operands, options, dim)
     n = operands[0].shape[-1:]
     found = [value(v).sum_to_size(n) if access == SHARED else value(v) for v, access in zip(loop.values, loop.stores, strict=True)]
     return tuple(found) if len(found) > 1 else found[0]
 
 
-def gradients(loop: Loop, grads, operands, dim: int = -1, wanted=None) -> list:
+def gradients(loop: Loop, grads, operands, dim: int | tuple[int, ...] = -1, wanted=None) -> list:
     """How gradients of the stores (or None) reach the operands, by operations; None where nothing does, or it is not wanted."""
     value = _ByOperations([*operands, *grads], (), dim)
     flows = _flows(loop, tuple([g is not None for g in grads]))
@@ -172,7 +174,7 @@ def gradients(loop: Loop, grads, operands, dim: int = -1, wanted=None) -> list:
     for k in range(len(operands)) if wanted is None else wanted:
         if flows[k] is not ZERO:
             found[k] = value(flows[k])
-            if loop.loads[k] == SHARED:
+            if loop.loads[k] in (SHARED, LINE):
                 found[k] = found[k].sum_to_size(tuple(operands[k].shape))
     return found
 

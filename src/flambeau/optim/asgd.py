@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flambeau.eager.updates import advance, read, write
+from flambeau.eager.updates import OnGpu, advance, counted, read, write
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check, like
 from flambeau.optim.optimizer import _get_scalar_dtype
@@ -38,11 +38,23 @@ class ASGD(Elementwise):
     def _keys(self, group, held, params):
         """(eta, mu) of this step; those of the next are written down."""
         etas, mus = [s["eta"] for s in held], [s["mu"] for s in held]
+        if group.get("capturable"):
+            return self._keys_on_gpu(group, [s["step"] for s in held], etas, mus)
         keys = list(zip(read(etas), read(mus), strict=True))
         steps, lr = advance([s["step"] for s in held]), float(group["lr"])
         write(etas, [_rounded(lr / (1 + group["lambd"] * lr * step) ** group["alpha"]) for step in steps])
         write(mus, [_rounded(1 / max(1, step - group["t0"])) for step in steps])
         return keys
+
+    @staticmethod
+    def _keys_on_gpu(group, steps, etas, mus):
+        """The same, and nobody waits for a number."""
+        key = OnGpu([eta.clone() for eta in etas]), OnGpu([mu.clone() for mu in mus])
+        counted(steps)
+        for step, eta, mu in zip(steps, etas, mus, strict=True):
+            eta.copy_(group["lr"] / (1 + group["lambd"] * group["lr"] * step) ** group["alpha"])
+            mu.copy_(1 / (step - group["t0"]).clamp(min=1))
+        return [key] * len(steps)
 
     def _options(self, group, key):
         return {name: group[name] for name in ("lambd", "weight_decay", "maximize")} | {"eta": key[0], "mu": key[1]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flambeau import modes
-from flambeau.eager.updates import advance, read
+from flambeau.eager.updates import OnGpu, counted, read
 from flambeau.ops import updates
 from flambeau.optim.elementwise import Elementwise, apply, check
 from flambeau.tensor.making.factories import ones
@@ -39,21 +39,25 @@ class NAdam(Elementwise):
         return {"step": counter, "mu_product": ones((), dtype=counter.dtype, device=counter.device)} | started
 
     def _keys(self, group, held, params):
-        """(step, product of all mu so far)."""
-        steps, products = advance([s["step"] for s in held]), [s["mu_product"] for s in held]
-        for product, step in zip(products, steps, strict=True):
-            product.mul_(self._mu(group, step))
-        return list(zip(steps, [p.clone() for p in products] if modes.state.grad else read(products), strict=True))
+        """(step, product of all mu so far, mu of this step and of the next)."""
+        steps, products = counted([s["step"] for s in held]), [s["mu_product"] for s in held]
+        there = type(steps[0]) is OnGpu
+        now, after = ([self._mu(group, t + ahead) for t in (steps[0].of if there else steps)] for ahead in (0, 1))
+        for product, mu in zip(products, now, strict=True):
+            product.mul_(mu)
+        if there:
+            return [(steps[0], OnGpu(products), OnGpu(now), OnGpu(after))] * len(held)
+        return list(zip(steps, [p.clone() for p in products] if modes.state.grad else read(products), now, after, strict=True))
 
     @staticmethod
     def _mu(group, step):
         return float(group["betas"][0]) * (1.0 - 0.5 * 0.96 ** (step * group["momentum_decay"]))
 
     def _options(self, group, key):
-        step, product = key
+        step, product, mu, mu_next = key
         beta1, beta2 = group["betas"]
         names = ("lr", "eps", "weight_decay", "decoupled_weight_decay", "maximize")
-        numbers = {"step": step, "mu": self._mu(group, step), "mu_next": self._mu(group, step + 1), "mu_product": product}
+        numbers = {"step": step, "mu": mu, "mu_next": mu_next, "mu_product": product}
         return {name: group[name] for name in names} | {"beta1": beta1, "beta2": beta2} | numbers
 
 

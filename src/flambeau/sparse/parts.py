@@ -15,6 +15,7 @@ no rule there raises NotImplementedError. The values inside carry no history; th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +23,11 @@ from typing import Any
 import numpy as np
 
 from flambeau.interpreters import by_name
+from flambeau.kernels.native.native import maker
 from flambeau.tensor import Size, Tensor, layouts
 from flambeau.tensor.memory.typed_storage import OLD_NAME_OF
 from flambeau.tensor.storage import Storage
+from flambeau.tensor.tensor import NEW
 
 KINDS = {  # in PyTorch's messages
     layouts.strided: "Strided", layouts.sparse_coo: "Sparse", layouts.sparse_csr: "SparseCsr", layouts.sparse_csc: "SparseCsc",
@@ -327,13 +330,8 @@ class SparseTensor(Tensor):
         return repr(self)
 
 
-def wrapped(parts: Parts) -> SparseTensor:
-    """A new sparse tensor of these parts, without history."""
-    new = object.__new__(SparseTensor)
-    new._array = parts
-    new._storage = new._node = new._base = new._grad = new._view_mode = None
-    new._needs, new._nr, new._stamp, new._inference = False, 0, 0, False
-    return new
+# wrapped(parts): a new sparse tensor of these parts, without history.
+wrapped: Callable[[Parts], SparseTensor] = maker(SparseTensor, ("_array",), _storage=None, _inference=False, **NEW)
 
 
 def _refused(name: str, error: type[Exception], sentence: str):

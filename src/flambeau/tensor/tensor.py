@@ -492,10 +492,9 @@ class Tensor(Methods):
 PLAIN: set[type] = {Tensor}  # tensor types that behave as Tensor itself: no __torch_function__ of their own
 DISPATCHED: set[type] = set()  # tensor types that carry operations out themselves, by a __torch_dispatch__: see dispatch/
 
+# What a tensor of any kind has that has no history.
+NEW: dict[str, Any] = {"_needs": False, "_node": None, "_nr": 0, "_base": None, "_grad": None, "_stamp": 0, "_view_mode": None}
+
 # wrap(array): a new tensor over an array, without history.
-wrap: Callable[[Any], Tensor] = maker(
-    Tensor, ("_array",), _storage=None, _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _inference=False, _view_mode=None
-)
-_alias: Callable[[Any, Storage, bool], Tensor] = maker(
-    Tensor, ("_array", "_storage", "_inference"), _needs=False, _node=None, _nr=0, _base=None, _grad=None, _stamp=0, _view_mode=None
-)
+wrap: Callable[[Any], Tensor] = maker(Tensor, ("_array",), _storage=None, _inference=False, **NEW)
+_alias: Callable[[Any, Storage, bool], Tensor] = maker(Tensor, ("_array", "_storage", "_inference"), **NEW)

@@ -13,7 +13,7 @@ from flambeau.distributed.collectives.checks import (
     check_count,
     check_dense,
 )
-from flambeau.distributed.collectives.deprecations import old
+from flambeau.distributed.collectives.deprecations import old, renamed
 from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import AllgatherOptions
 
@@ -36,9 +36,7 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | 
     check_count(tensor_list, pg, "all_gather", "tensor_list")
     if not _is_uneven(tensor_list):
         check_alike(tensor_list, tensor, "all_gather", "tensor_list")
-    opts = AllgatherOptions()
-    opts.asyncOp = async_op
-    return waited(pg.allgather([tensor_list], [tensor], opts), async_op)
+    return waited(pg.allgather([tensor_list], [tensor], AllgatherOptions(asyncOp=async_op)), async_op)
 
 
 def _is_uneven(tensors: list[Tensor]) -> bool:
@@ -63,9 +61,7 @@ def all_gather_single(
     check_sizes(output_tensor, input_tensor, pg.size(), "all_gather_single", "output_tensor", "input_tensor")
     if coalescing.collects(pg):
         return coalescing.collect(pg, all_gather_single, input_tensor, output_tensor, None, async_op)
-    opts = AllgatherOptions()
-    opts.asyncOp = async_op
-    return waited(pg._allgather_base(output_tensor, input_tensor, opts), async_op)
+    return waited(pg._allgather_base(output_tensor, input_tensor, AllgatherOptions(asyncOp=async_op)), async_op)
 
 
 def check_sizes(whole: Tensor, part: Tensor, ranks: int, function: str, name_of_whole: str, name_of_part: str) -> None:
@@ -85,18 +81,8 @@ def check_sizes(whole: Tensor, part: Tensor, ranks: int, function: str, name_of_
     )
 
 
-@old("torch.distributed.all_gather_into_tensor", "all_gather_single")
-def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
-) -> Work | None:
-    """all_gather_single under the name it had before."""
-    return all_gather_single(output_tensor, input_tensor, group, async_op)
-
-
-@old("torch.distributed._all_gather_base", "all_gather_single")
-def _all_gather_base(output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
-    """all_gather_single under the name it had before that."""
-    return all_gather_single(output_tensor, input_tensor, group, async_op)
+all_gather_into_tensor = renamed(all_gather_single, "all_gather_into_tensor")
+_all_gather_base = renamed(all_gather_single, "_all_gather_base")
 
 
 @old("torch.distributed.all_gather_coalesced", "all_gather")
@@ -122,9 +108,7 @@ def all_gather_coalesced(
             raise RuntimeError(f"all_gather_coalesced: {len(input_tensor_list)} input tensors, but an output list of {len(row)}")
         for out, given in zip(row, input_tensor_list, strict=True):
             check_alike([out], given, "all_gather_coalesced", "output_tensor_lists")
-    opts = AllgatherOptions()
-    opts.asyncOp = async_op
-    work = pg.allgather_coalesced(output_tensor_lists, input_tensor_list, opts)
+    work = pg.allgather_coalesced(output_tensor_lists, input_tensor_list, AllgatherOptions(asyncOp=async_op))
     if async_op:
         return work.get_future()
     work.wait()

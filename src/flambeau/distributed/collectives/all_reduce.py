@@ -37,9 +37,7 @@ def all_reduce(tensor: Tensor, op: Any = ReduceOp.SUM, group: ProcessGroup | Non
     pg = _group_or_default_group(group)
     if coalescing.collects(pg):
         return coalescing.collect(pg, all_reduce, tensor, None, op, async_op)
-    opts = AllreduceOptions()
-    opts.reduceOp, opts.asyncOp = op, async_op
-    return waited(pg.allreduce([tensor], opts), async_op)
+    return waited(pg.allreduce([tensor], AllreduceOptions(reduceOp=op, asyncOp=async_op)), async_op)
 
 
 @old("torch.distributed.all_reduce_coalesced", "all_reduce")
@@ -55,8 +53,7 @@ def all_reduce_coalesced(tensors: Any, op: Any = ReduceOp.SUM, group: ProcessGro
         raise NotImplementedError("all_reduce_coalesced of no tensors: there were no tensor arguments, pass at least one")
     check_op(op, "all_reduce_coalesced")
     refuse_complex(tensors[0], op, "all_reduce")
-    opts = AllreduceCoalescedOptions()
-    opts.reduceOp, opts.asyncOp = op, async_op
+    opts = AllreduceCoalescedOptions(reduceOp=op, asyncOp=async_op)
     work = _group_or_default_group(group).allreduce_coalesced(tensors, opts)
     if async_op:
         return work.get_future()

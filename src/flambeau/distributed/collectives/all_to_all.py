@@ -42,9 +42,7 @@ def all_to_all_single(
         raise RuntimeError(
             f"all_to_all_single: input has {tuple(input.shape)} and output {tuple(output.shape)}: without split sizes as much comes in as goes out"
         )
-    opts = AllToAllOptions()
-    opts.asyncOp = async_op
-    return waited(pg.alltoall_base(output, input, receives, sends, opts), async_op)
+    return waited(pg.alltoall_base(output, input, receives, sends, AllToAllOptions(asyncOp=async_op)), async_op)
 
 
 def _splits(tensor: Tensor, sizes: Sequence[int] | None, ranks: int, which: str) -> list[int]:
@@ -88,6 +86,4 @@ def all_to_all(
         raise RuntimeError(
             f"all_to_all: what a rank keeps must have the same size in both lists: {tuple(own.shape)} and {tuple(back.shape)} at place {pg.rank()}"
         )
-    opts = AllToAllOptions()
-    opts.asyncOp = async_op
-    return waited(pg.alltoall(output_tensor_list, input_tensor_list, opts), async_op)
+    return waited(pg.alltoall(output_tensor_list, input_tensor_list, AllToAllOptions(asyncOp=async_op)), async_op)

@@ -22,8 +22,7 @@ def barrier(
     if stays_out(group, "barrier"):
         return None
     pg = _group_or_default_group(group)
-    opts = BarrierOptions()
-    opts.asyncOp = async_op
+    opts = BarrierOptions(asyncOp=async_op)
     if device_ids is not None:
         opts.device_ids = [device_ids] if isinstance(device_ids, int) else list(device_ids)
         if not opts.device_ids:

@@ -24,6 +24,4 @@ def broadcast(
     root = _canonicalize_group_rank(pg, src, group_src)
     _check_single_tensor(tensor, "tensor")
     check_root(pg, root, "broadcast")
-    opts = BroadcastOptions()
-    opts.rootRank, opts.asyncOp = root, async_op
-    return waited(pg.broadcast([tensor], opts), async_op)
+    return waited(pg.broadcast([tensor], BroadcastOptions(rootRank=root, asyncOp=async_op)), async_op)

@@ -110,16 +110,9 @@ def _coalescing_manager(
 def _make(pg: ProcessGroup, calls: list[_CollOp], asynchronous: bool) -> Work | None:
     """Make calls of one kind."""
     inputs, outputs = [call.tensor for call in calls], [call.dst_tensor for call in calls]
-    kind = calls[0].op.__name__
-    opts: Any
+    kind, op = calls[0].op.__name__, calls[0].redop
     if kind == "all_reduce":
-        opts = AllreduceCoalescedOptions()
-        opts.reduceOp, opts.asyncOp = calls[0].redop, asynchronous
-        return pg.allreduce_coalesced(inputs, opts)
+        return pg.allreduce_coalesced(inputs, AllreduceCoalescedOptions(reduceOp=op, asyncOp=asynchronous))
     if kind == "all_gather_single":
-        opts = AllgatherOptions()
-        opts.asyncOp = asynchronous
-        return pg.allgather_into_tensor_coalesced(outputs, inputs, opts)
-    opts = ReduceScatterOptions()
-    opts.reduceOp, opts.asyncOp = calls[0].redop, asynchronous
-    return pg.reduce_scatter_tensor_coalesced(outputs, inputs, opts)
+        return pg.allgather_into_tensor_coalesced(outputs, inputs, AllgatherOptions(asyncOp=asynchronous))
+    return pg.reduce_scatter_tensor_coalesced(outputs, inputs, ReduceScatterOptions(reduceOp=op, asyncOp=asynchronous))

@@ -23,3 +23,11 @@ def old(name: str, new: str) -> Callable[[F], F]:
         return warned  # type: ignore[return-value]
 
     return decorate
+
+
+def renamed(function: F, name: str) -> F:
+    """The function under the name that it had before."""
+    older = old(f"torch.distributed.{name}", function.__name__)(function)
+    older.__name__ = older.__qualname__ = name
+    older.__doc__ = f"{function.__name__} under the name it had before."
+    return older

@@ -47,8 +47,7 @@ def gather(
     if gather_list:
         check_count(gather_list, pg, "gather: incorrect output list size", "gather_list")
         check_alike(gather_list, tensor, "gather", "gather_list")
-    opts = GatherOptions()
-    opts.rootRank, opts.asyncOp = root, async_op
+    opts = GatherOptions(rootRank=root, asyncOp=async_op)
     return waited(pg.gather([gather_list] if pg.rank() == root else [], [tensor], opts), async_op)
 
 

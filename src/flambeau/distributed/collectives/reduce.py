@@ -34,6 +34,4 @@ def reduce(
     check_op(op, "reduce")
     check_root(pg, root, "reduce")
     refuse_complex(tensor, op, "reduce", RuntimeError)
-    opts = ReduceOptions()
-    opts.reduceOp, opts.rootRank, opts.asyncOp = op, root, async_op
-    return waited(pg.reduce([tensor], opts), async_op)
+    return waited(pg.reduce([tensor], ReduceOptions(reduceOp=op, rootRank=root, asyncOp=async_op)), async_op)

@@ -15,7 +15,7 @@ from flambeau.distributed.collectives.checks import (
     check_op,
     refuse_complex,
 )
-from flambeau.distributed.collectives.deprecations import old
+from flambeau.distributed.collectives.deprecations import renamed
 from flambeau.distributed.collectives.world import _group_or_default_group, stays_out, waited
 from flambeau.distributed.options import ReduceScatterOptions
 from flambeau.distributed.reduce_op import ReduceOp
@@ -41,8 +41,7 @@ def reduce_scatter(
     check_count(input_list, pg, "reduce_scatter: invalid input tensor list size, must be world size", "input_list")
     check_alike(input_list, output, "reduce_scatter", "input_list")
     refuse_complex(output, op, "reduce_scatter", RuntimeError)
-    opts = ReduceScatterOptions()
-    opts.reduceOp, opts.asyncOp = op, async_op
+    opts = ReduceScatterOptions(reduceOp=op, asyncOp=async_op)
     return waited(pg.reduce_scatter([output], [input_list], opts), async_op)
 
 
@@ -65,22 +64,9 @@ def reduce_scatter_single(
     refuse_complex(input, op, "reduce_scatter_single", RuntimeError)
     if coalescing.collects(pg):
         return coalescing.collect(pg, reduce_scatter_single, input, output, op, async_op)
-    opts = ReduceScatterOptions()
-    opts.reduceOp, opts.asyncOp = op, async_op
+    opts = ReduceScatterOptions(reduceOp=op, asyncOp=async_op)
     return waited(pg._reduce_scatter_base(output, input, opts), async_op)
 
 
-@old("torch.distributed.reduce_scatter_tensor", "reduce_scatter_single")
-def reduce_scatter_tensor(
-    output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
-) -> Work | None:
-    """reduce_scatter_single under the name it had before."""
-    return reduce_scatter_single(output, input, op, group, async_op)
-
-
-@old("torch.distributed._reduce_scatter_base", "reduce_scatter_single")
-def _reduce_scatter_base(
-    output: Tensor, input: Tensor, op: Any = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
-) -> Work | None:
-    """reduce_scatter_single under the name it had before that."""
-    return reduce_scatter_single(output, input, op, group, async_op)
+reduce_scatter_tensor = renamed(reduce_scatter_single, "reduce_scatter_tensor")
+_reduce_scatter_base = renamed(reduce_scatter_single, "_reduce_scatter_base")

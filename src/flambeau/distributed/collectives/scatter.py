@@ -48,6 +48,5 @@ def scatter(
     elif scatter_list:
         raise ValueError("Argument ``scatter_list`` must NOT be specified on non-source ranks.")
     check_root(pg, root, "scatter")
-    opts = ScatterOptions()
-    opts.rootRank, opts.asyncOp = root, async_op
+    opts = ScatterOptions(rootRank=root, asyncOp=async_op)
     return waited(pg.scatter([tensor], [scatter_list] if pg.rank() == root else [], opts), async_op)

@@ -24,10 +24,9 @@ def install(ddp: Any, trigger: Tensor | None) -> None:
 def _average(ddp: Any, params: list[Tensor]) -> None:
     if not ddp.require_backward_grad_sync:
         return
-    opts = options.AllreduceCoalescedOptions()
     with modes.recording(False):
         grads = [p.grad for p in params if p.grad is not None]
         for grad in grads:
             grad.div_(ddp.process_group.size())
-        work = ddp.process_group.allreduce_coalesced(grads, opts)
+        work = ddp.process_group.allreduce_coalesced(grads, options.AllreduceCoalescedOptions())
     modes.state.task.callbacks.append(work.wait)

@@ -74,8 +74,7 @@ class Reducer:
         self.static = False
         self.hook: CommHook | None = None
         self.sum = options.AllreduceOptions()
-        self.sum_at_once = options.AllreduceOptions()
-        self.sum_at_once.asyncOp = False
+        self.sum_at_once = options.AllreduceOptions(asyncOp=False)
 
         self.passes = 0
         self.rebuilt = False
@@ -132,7 +131,7 @@ class Reducer:
             return chosen
         coded = [len(chosen)] + [len(bucket) for bucket in chosen] + [0] * (len(self.params) - len(chosen)) + [i for b in chosen for i in b]
         told = tensor(coded)
-        self.group.broadcast([told], _at_once(options.BroadcastOptions())).wait()
+        self.group.broadcast([told], options.BroadcastOptions(asyncOp=False)).wait()
         count, *rest = told.tolist()
         lengths, indices = rest[:count], iter(rest[len(self.params) :])
         return [[next(indices) for _ in range(length)] for length in lengths]
@@ -379,11 +378,6 @@ class Reducer:
 
     def set_logger(self, logger: Any) -> None:
         self.logger = logger
-
-
-def _at_once(opts: Any) -> Any:
-    opts.asyncOp = False
-    return opts
 
 
 def _innermost() -> Any:

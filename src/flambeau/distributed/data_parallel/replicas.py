@@ -79,9 +79,7 @@ def _extra(model: Sequence[list], models: Sequence[Sequence[list]]) -> str:
 def _all_gather(group: Any, array: np.ndarray) -> list[np.ndarray]:
     own = from_numpy(array)
     found = [zeros(own.shape, dtype=own.dtype) for _ in range(group.size())]
-    opts = options.AllgatherOptions()
-    opts.asyncOp = False
-    group.allgather([found], [own], opts).wait()
+    group.allgather([found], [own], options.AllgatherOptions(asyncOp=False)).wait()
     return [one.numpy() for one in found]
 
 
@@ -90,8 +88,7 @@ def broadcast(group: Any, tensors: Sequence[Tensor], src: int = 0, buffer_size: 
     tensors = [tensor for tensor in tensors if tensor.numel()]
     if not tensors or group.size() == 1:
         return
-    opts = options.BroadcastOptions()
-    opts.rootRank, opts.asyncOp = src, False
+    opts = options.BroadcastOptions(rootRank=src, asyncOp=False)
     own = group.rank() == src
     with modes.recording(False):
         for indices in assign_by_size(tensors, [buffer_size])[0]:

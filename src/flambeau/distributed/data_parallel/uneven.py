@@ -53,16 +53,14 @@ class _DDPJoinHook(JoinHook):
 def announce(ddp: Any, averages: bool) -> bool:
     """Say whether this rank averages gradients in this pass, and hear whether any does."""
     said = tensor([float(averages)], device=ddp.device)
-    ddp.process_group.allreduce([said], _now(options.AllreduceOptions())).wait()
+    ddp.process_group.allreduce([said], options.AllreduceOptions(asyncOp=False)).wait()
     return bool(said.item())
 
 
 def largest_rank(ddp: Any, rank: int) -> int:
     """The largest rank that any rank names; -1 names none."""
     said = tensor([rank], device=ddp.device)
-    opts = _now(options.AllreduceOptions())
-    opts.reduceOp = ReduceOp.MAX
-    ddp.process_group.allreduce([said], opts).wait()
+    ddp.process_group.allreduce([said], options.AllreduceOptions(reduceOp=ReduceOp.MAX, asyncOp=False)).wait()
     if said.item() < 0:
         raise ValueError("no rank knows which one has the model to go on with: at least one should be the last to join")
     return int(said.item())
@@ -74,8 +72,3 @@ def sync_final(ddp: Any, is_last_joiner: bool) -> None:
     named = [*ddp.module.named_parameters(), *(ddp.module.named_buffers() if ddp.forward_sync_buffers else ())]
     states = [t.detach() for name, t in named if name not in ddp.parameters_to_ignore]
     replicas.broadcast(ddp.process_group, states, source, ddp.broadcast_bucket_size)
-
-
-def _now(opts: Any) -> Any:
-    opts.asyncOp = False
-    return opts

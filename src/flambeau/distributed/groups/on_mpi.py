@@ -29,8 +29,7 @@ from flambeau.tensor import Tensor
 from flambeau.tensor.making.interop import from_numpy
 
 TAGS = 1 << 14  # subgroups that are made at the same time
-BLOCKING = options.BarrierOptions()
-BLOCKING.asyncOp = False
+BLOCKING = options.BarrierOptions(asyncOp=False)
 
 
 class OnMPI(Engine):

@@ -132,7 +132,7 @@ class ProcessGroup:
 
     def broadcast(self, tensors: Tensors | Tensor, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(tensors, Tensor):
-            tensors, opts = [tensors], _record(options.BroadcastOptions, timeout, rootRank=opts)
+            tensors, opts = [tensors], options.BroadcastOptions(rootRank=opts, timeout=timeout)
         if opts is not None:
             arguments.root(opts, self._size, "broadcast")
         if len(tensors) != 1:
@@ -142,7 +142,7 @@ class ProcessGroup:
     def allreduce(self, tensors: Tensors | Tensor, opts: Any = None, timeout: timedelta | None = None) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else tensors
         if isinstance(opts, (ReduceOp, ReduceOp.RedOpType)):
-            opts = _record(options.AllreduceOptions, timeout, reduceOp=opts)
+            opts = options.AllreduceOptions(reduceOp=opts, timeout=timeout)
         if len(tensors) != 1:
             arguments.single(tensors, "allreduce")
         if tensors[0].is_sparse:
@@ -155,7 +155,7 @@ class ProcessGroup:
 
     def reduce(self, tensors: Tensors | Tensor, opts: Any = None, op: Any = ReduceOp.SUM, timeout: timedelta | None = None) -> Work:
         if isinstance(tensors, Tensor):
-            tensors, opts = [tensors], _record(options.ReduceOptions, timeout, rootRank=opts, reduceOp=op)
+            tensors, opts = [tensors], options.ReduceOptions(rootRank=opts, reduceOp=op, timeout=timeout)
         if opts is not None:
             arguments.root(opts, self._size, "reduce")
         if len(tensors) != 1:
@@ -164,7 +164,7 @@ class ProcessGroup:
 
     def allgather(self, outputs: Any, tensors: Tensors | Tensor, opts: Any = None) -> Work:
         if isinstance(tensors, Tensor):
-            outputs, tensors, opts = [outputs], [tensors], _record(options.AllgatherOptions, opts)
+            outputs, tensors, opts = [outputs], [tensors], options.AllgatherOptions(timeout=opts)
         arguments.gathered(outputs, tensors, self._size)
         return self._of(tensors).allgather(outputs, tensors, opts)
 
@@ -179,7 +179,7 @@ class ProcessGroup:
 
     def gather(self, outputs: Any, tensors: Tensors | Tensor, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(tensors, Tensor):
-            outputs, tensors, opts = [outputs] if outputs else [], [tensors], _record(options.GatherOptions, timeout, rootRank=opts)
+            outputs, tensors, opts = [outputs] if outputs else [], [tensors], options.GatherOptions(rootRank=opts, timeout=timeout)
         opts = opts or options.GatherOptions()
         arguments.root(opts, self._size, "gather")
         arguments.alone(tensors, "gather", "input tensor list")
@@ -188,7 +188,7 @@ class ProcessGroup:
 
     def scatter(self, outputs: Tensors | Tensor, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(outputs, Tensor):
-            outputs, tensors, opts = [outputs], [tensors] if tensors else [], _record(options.ScatterOptions, timeout, rootRank=opts)
+            outputs, tensors, opts = [outputs], [tensors] if tensors else [], options.ScatterOptions(rootRank=opts, timeout=timeout)
         opts = opts or options.ScatterOptions()
         arguments.root(opts, self._size, "scatter")
         arguments.alone(outputs, "scatter", "output tensor list")
@@ -197,7 +197,7 @@ class ProcessGroup:
 
     def reduce_scatter(self, outputs: Tensors | Tensor, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if isinstance(outputs, Tensor):
-            outputs, tensors, opts = [outputs], [tensors], _record(options.ReduceScatterOptions, timeout, reduceOp=opts or ReduceOp.SUM)
+            outputs, tensors, opts = [outputs], [tensors], options.ReduceScatterOptions(reduceOp=opts or ReduceOp.SUM, timeout=timeout)
         return self._of(outputs).reduce_scatter(outputs, tensors, opts)
 
     def _reduce_scatter_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Work:
@@ -217,7 +217,7 @@ class ProcessGroup:
 
     def barrier(self, opts: Any = None, timeout: timedelta | None = None) -> Work:
         if opts is None or isinstance(opts, timedelta):
-            opts = _record(options.BarrierOptions, timeout or opts)
+            opts = options.BarrierOptions(timeout=timeout or opts)
         return self._of([]).barrier(opts)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
@@ -288,16 +288,6 @@ class ProcessGroup:
 
     def _set_sequence_number_for_group(self) -> None:
         """The numbers start at 0 on all ranks anyway."""
-
-
-def _record(kind: type, timeout: timedelta | None, **fields: Any) -> Any:
-    """Options with these fields."""
-    record = kind()
-    for name, value in fields.items():
-        setattr(record, name, value)
-    if timeout is not None:
-        record.timeout = timeout
-    return record
 
 
 def _name(engine: Any) -> str:

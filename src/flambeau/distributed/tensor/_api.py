@@ -25,9 +25,11 @@ from flambeau.distributed.tensor.placement_types import Partial, Placement, Repl
 from flambeau.distributed.tensor.redistribute import cut
 from flambeau.dtypes import dtype as dtype_
 from flambeau.interpreters import by_name
+from flambeau.kernels.native.native import maker
 from flambeau.tensor import Size, Tensor
 from flambeau.tensor.making.factories import empty, zeros
 from flambeau.tensor.storage import Storage
+from flambeau.tensor.tensor import NEW
 
 
 class DTensor(Tensor):
@@ -310,12 +312,10 @@ del DTensor.is_cpu_
 
 def wrapped(local: Tensor, spec: DTensorSpec) -> DTensor:
     """A new DTensor over this rank's part, a tensor without history."""
-    new = object.__new__(DTensor)
-    new._array = Pieces(local, spec)
-    new._storage = local._shared_storage()
-    new._node = new._base = new._grad = new._view_mode = None
-    new._needs, new._nr, new._stamp, new._inference = False, 0, 0, local._inference
-    return new
+    return _new(Pieces(local, spec), local._shared_storage(), local._inference)
+
+
+_new: Callable[[Pieces, Storage, bool], DTensor] = maker(DTensor, ("_array", "_storage", "_inference"), **NEW)
 
 
 _KINDS: dict[str, type[Placement]] = {kind.__name__: kind for kind in (Shard, _StridedShard, Replicate, Partial, _NormPartial)}

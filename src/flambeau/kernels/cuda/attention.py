@@ -1,5 +1,5 @@
 """Attention on a GPU: that of half precision by cuDNN, if it is there and takes it (attention_graphs.py), all else by the kernels of
-cuda/print_attention.py, whose forward is one launch and whose backward two. Both remember the same of a query, so that each can go on where the other began."""
+templates/cuda_attention.py, whose forward is one launch and whose backward two. Both remember the same of a query, so that each can go on where the other began."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from flambeau.kernels.cuda import attention_graphs
 from flambeau.kernels.cuda.launch import compiled, empty, most_shared_memory, where_it_is, with_shared_memory
-from flambeau.kernels.cuda.print_attention import SIDE, bytes_of, print_attention, tile_of
+from flambeau.kernels.templates.cuda_attention import SIDE, bytes_of, print_attention, tile_of
 
 LARGEST = 256  # features of a head
 BLOCK = (SIDE * SIDE,)

@@ -1,4 +1,4 @@
-"""Convolution on a GPU: by cuDNN, if it is there and takes it (`by_library`), else by a kernel of cuda/print_convolution.py or a product.
+"""Convolution on a GPU: by cuDNN, if it is there and takes it (`by_library`), else by a kernel of templates/cuda_convolution.py or a product.
 
     small        one kernel in tiles (a weight's gradient: one for parts of it, and their sum)
     few channels in many groups: one kernel, a number to a thread (a weight's gradient: to a block)
@@ -21,9 +21,9 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import convolution_graphs, gemm
 from flambeau.kernels.cuda.launch import compiled, multiprocessors, where_it_is
-from flambeau.kernels.cuda.print_convolution import DEPTH, FIELDS, WIDE, Conv, print_conv
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.reductions.reduce import reduce
+from flambeau.kernels.templates.cuda_convolution import DEPTH, FIELDS, WIDE, Conv, print_conv
 
 Sizes = tuple[int, ...]
 REALS = ("float32", "float64", "float16", "bfloat16")

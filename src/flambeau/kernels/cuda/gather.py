@@ -1,4 +1,4 @@
-"""Elements and rows picked by index on a GPU: what `gather.py` does, each in one launch of a kernel of cuda/print_gather.py.
+"""Elements and rows picked by index on a GPU: what `gather.py` does, each in one launch of a kernel of templates/cuda_gather.py.
 
 An address that receives several values gets all of them where they are combined, in no particular order, so that the last digit of a
 floating-point sum may differ from run to run, and one of them where it is overwritten; as in PyTorch.
@@ -20,9 +20,9 @@ from flambeau import dtypes
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda import error_notes
 from flambeau.kernels.cuda.launch import compiled, empty, geometry_of, grid_for, reach_of, where_it_is
-from flambeau.kernels.cuda.print_gather import GatherInstance, print_gather
 from flambeau.kernels.indexing.index_errors import ALONG, INDEX
 from flambeau.kernels.language.print_cuda import MAX_DIMS, THREADS
+from flambeau.kernels.templates.cuda_gather import GatherInstance, print_gather
 
 Array = Any
 NOBODY = -(2**63)  # an index to skip that no index is
@@ -150,7 +150,7 @@ def _laid_out(how, array, dims, indices, values, along, wrap, kind, skip, named)
 class Plan(NamedTuple):
     """The work for one geometry; `geometry` is None where there are more loops than a kernel has.
 
-    unit    bytes moved at once: see print_gather.UNITS        steps   of the indexed dimensions on the far side, in units
+    unit    bytes moved at once: see templates/cuda_gather.UNITS        steps   of the indexed dimensions on the far side, in units
     """
 
     shape: tuple[int, ...]

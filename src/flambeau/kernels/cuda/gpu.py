@@ -58,6 +58,7 @@ from flambeau.kernels.cuda.random import (
 )
 from flambeau.kernels.cuda.rows import Rows, fold, rows_and_totals, run_loop, spread
 from flambeau.kernels.native.native import lib
+from flambeau.kernels.templates.cuda_small import print_sleep
 
 ndarray = cupy.ndarray
 
@@ -107,16 +108,7 @@ def on(device: devices.device | int | None) -> Device:
 
 def sleep(cycles: int) -> None:
     """Let the current stream do nothing for so many cycles of the GPU's clock."""
-    launch.compiled(_print_sleep, "fl_sleep", runtime.getDevice())((1,), (1,), (cycles,))
-
-
-def _print_sleep() -> str:
-    return """
-extern "C" __global__ void
-fl_sleep(long long cycles) {
-    for (const long long start = clock64(); clock64() - start < cycles;) {}
-}
-"""
+    launch.compiled(print_sleep, "fl_sleep", runtime.getDevice())((1,), (1,), (cycles,))
 
 
 # -- arrays --------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 from flambeau.kernels.cuda import memory
 from flambeau.kernels.cuda.driver import call
 from flambeau.kernels.cuda.launch import compiled, empty
+from flambeau.kernels.templates.cuda_small import print_set_words
 
 MODES = {"global": 0, "thread_local": 1, "relaxed": 2}
 FREE_ON_LAUNCH = 1  # CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
@@ -80,7 +81,7 @@ class Drawn:
     def __init__(self, generator: Any, device: int):
         self.generator, self.seed, self.count = generator, generator.initial_seed(), 0
         self.words = empty((2,), np.dtype(np.uint64))
-        self.kernel = compiled(_print_set_words, "fl_set_words", device)
+        self.kernel = compiled(print_set_words, "fl_set_words", device)
 
     def take(self, count: int) -> tuple[int, int, int]:
         """(0, where these numbers begin within the graph, the address of the words)"""
@@ -92,15 +93,6 @@ class Drawn:
         """Say where the generator stands, and let it move on."""
         if self.count:
             self.kernel((1,), (1,), (self.words.data.ptr, self.generator.initial_seed(), self.generator.take(self.count)))
-
-
-def _print_set_words() -> str:
-    return """
-extern "C" __global__ void
-fl_set_words(unsigned long long *words, unsigned long long seed, unsigned long long offset) {
-    words[0] = seed, words[1] = offset;
-}
-"""
 
 
 def keep(thing: Any) -> None:

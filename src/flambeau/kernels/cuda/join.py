@@ -14,10 +14,8 @@ import numpy as np
 
 from flambeau.kernels import arrays
 from flambeau.kernels.cuda.launch import compiled, where_it_is
-from flambeau.kernels.language.print_cuda import PREAMBLE, THREADS
-
-MOST = 64  # arrays of one launch: their description is handed over with it
-UNITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "Pack<uint64_t, 2>"}
+from flambeau.kernels.language.print_cuda import THREADS
+from flambeau.kernels.templates.cuda_small import MOST, print_join
 
 
 @where_it_is(0)
@@ -56,19 +54,3 @@ def _places(rows: tuple[int, ...], unit: int) -> bytes:
     fields[MOST : MOST + len(rows)] = np.cumsum((0, *rows[:-1])) // unit
     fields[2 * MOST : 2 * MOST + len(rows)] = np.array(rows) // unit
     return fields[len(rows) :].tobytes()
-
-
-def print_join(unit: int, wide: bool) -> str:
-    """The CUDA C++ that moves units of so many bytes."""
-    index = "uint64_t" if wide else "uint32_t"
-    return f"""{PREAMBLE}
-typedef {UNITS[unit]} Unit;
-struct Parts {{ const Unit *source[{MOST}]; long long start[{MOST}], row[{MOST}]; }};
-extern "C" __global__ void __launch_bounds__({THREADS})
-fl_join(Unit *out, long long outer, long long width, const __grid_constant__ Parts g) {{
-    const long long me = (long long)blockIdx.x * {THREADS} + threadIdx.x, row = g.row[blockIdx.y];
-    if (me >= outer * row) return;
-    const {index} o = ({index})me / ({index})row;
-    out[(long long)o * width + g.start[blockIdx.y] + (me - (long long)o * row)] = g.source[blockIdx.y][me];
-}}
-"""

@@ -57,7 +57,7 @@ def _move(rule: Update, loop: Loop, tensors: Sequence[Sequence], beside: Sequenc
         ready = [operands if _lie_alike(operands) else flattened(operands) for operands in tensors]
         dense = [[arrays.contiguous(a) for a in t] if r is None else r for t, r in zip(tensors, ready, strict=True)]
         work = [(*operands, *more) for operands, more in zip(dense, beside, strict=True) if operands[0].size]
-        for kernel, grid, given in _launches(loop, work):
+        for kernel, grid, given in _launches(loop, [*zip(*work, strict=True)] or [()]):
             kernel(grid, (THREADS,), (*given[:1], *map(float, numbers), *given[1:]))
         for operands, flat, copies in zip(tensors, ready, dense, strict=True):
             for i in rule.written if flat is None else ():
@@ -68,7 +68,7 @@ def _move(rule: Update, loop: Loop, tensors: Sequence[Sequence], beside: Sequenc
 @where_it_is(0)
 def advance(counters: Sequence) -> None:
     """Add 1 to arrays of one element, of one dtype and device."""
-    for kernel, grid, given in _launches(ADVANCED, [(a,) for a in counters]):
+    for kernel, grid, given in _launches(ADVANCED, [counters]):
         kernel(grid, (THREADS,), given)
 
 
@@ -78,9 +78,9 @@ def norms(tensors: Sequence, order: float) -> tuple | None:
     if order not in NORMS or not _are_alike(tensors) or (order == float("inf") and not all([a.size for a in tensors])):
         return None  # nothing has no maximum: whoever goes on says so
     loop, first, count = NORMS[order], tensors[0], len(tensors)
-    dense = [(a if _is_dense(a) else arrays.contiguous(a),) for a in tensors]
+    dense = [a if _is_dense(a) else arrays.contiguous(a) for a in tensors]
     parts, found, whole = empty((count * MOST_PARTS,), np.dtype(np.float64)), empty((count,), first.dtype), empty((), first.dtype)
-    for kernel, grid, (pieces, *given) in _launches(loop, dense, 0, MOST_PARTS):
+    for kernel, grid, (pieces, *given) in _launches(loop, [dense], 0, MOST_PARTS):
         kernel(grid, (THREADS,), (pieces, found, parts, *given))
     last, grid = joining(loop, dtypes.OF_NUMPY[first.dtype].name, count, 1)
     kernel_of(last, first.data.device_id)(grid, (THREADS,), (found, 0, parts, count, 0, 1, 0, 0, 0, 0, given[-1]))
@@ -93,27 +93,30 @@ def clip(tensors: Sequence, norm, most: float) -> bool:
     """Multiply tensors in place by most / (norm + 1e-6), if that is less than one. False for tensors that are not dense, or not alike."""
     if type(norm) is not cupy.ndarray or norm.size != 1 or not _are_alike([*tensors, norm]) or not all(map(_is_dense, tensors)):
         return False
-    for kernel, grid, (pieces, *given) in _launches(CLIPPED, [(a, norm) for a in tensors]):
+    for kernel, grid, (pieces, *given) in _launches(CLIPPED, [tensors, norm]):
         kernel(grid, (THREADS,), (pieces, float(most), *given))
     return True
 
 
-def _launches(loop: Loop, work: list, stage: int | None = None, most: int = MOST_BLOCKS) -> Iterator[tuple]:
-    """(kernel, grid, the struct Pieces and what comes last) of each launch, for tensors given by the loads of the loop."""
-    if not work:
+def _launches(loop: Loop, columns: Sequence, stage: int | None = None, most: int = MOST_BLOCKS) -> Iterator[tuple]:
+    """(kernel, grid, the struct Pieces and what comes last) of each launch. Columns are the loop's loads: a list of arrays, one of each tensor, or an array
+    for all of them."""
+    count = len(columns[0])
+    if not count:
         return
-    first, along = work[0][0], loop.loads.count(ROW)
-    found = [[*[a.data.ptr for a in loads], loads[0].size] for loads in work]
+    first, along = columns[0][0], loop.loads.count(ROW)
+    addresses = [[a.data.ptr for a in c] if type(c) is not cupy.ndarray else [c.data.ptr] * count for c in columns]
+    table = np.array([*addresses, [a.size for a in columns[0]]], np.int64)
     pack = 16 // first.itemsize
-    pack = 1 if any([sizes[-1] % pack or any([p % 16 for p in sizes[:along]]) for sizes in found]) else pack
+    pack = 1 if (table[:along] % 16).any() or (table[-1] % pack).any() else pack
     instance = Instance(loop, dtypes.of_array(first).name, THREADS, pack, stage=stage, listed=True)
     kernel, room = kernel_of(instance, first.data.device_id), instance.room
-    blocks = min(max(-(-max([sizes[-1] for sizes in found]) // (THREADS * pack * AT_ONCE)), 1), most)
-    for start in range(0, len(work), room):
-        some = found[start : start + room]
-        pieces = np.zeros((len(loop.loads) + 1, room), np.int64)
-        pieces[:, : len(some)] = np.array(some).T
-        yield kernel, (blocks, len(some)), (pieces, len(work), start, blocks)
+    blocks = min(max(-(-int(table[-1].max()) // (THREADS * pack * AT_ONCE)), 1), most)
+    for start in range(0, count, room):
+        some = min(room, count - start)
+        pieces = np.zeros((len(table), room), np.int64)
+        pieces[:, :some] = table[:, start : start + some]
+        yield kernel, (blocks, some), (pieces, count, start, blocks)
 
 
 def _are_alike(tensors: Sequence) -> bool:

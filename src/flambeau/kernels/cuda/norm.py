@@ -3,8 +3,7 @@
 A channel of all images is lines of memory, one for each, or columns side by side where channels come last; a group is one stretch of memory, in which
 every line has a weight of its own. All answer None where x does not lie so; NumPy's way then is CuPy's, too (`loops/channels.py`).
 
-In float32 the moments are sums of (x - shift) and its square, in double precision, the shift being an element of the row: x is read once. float64 has no
-wider type to lean on, and finds the mean first.
+The loops are those that ops/normalization.py declares, but for the gradients of a group, which need sums for each line and for all: two loops here.
 """
 
 from __future__ import annotations
@@ -16,54 +15,30 @@ import cupy
 
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.cuda.launch import empty, strided, where_it_is
-from flambeau.kernels.cuda.rows import Rows, run_loop, shifted_moments
-from flambeau.kernels.language import expr as e
-from flambeau.kernels.loops.language import Loop, extent, precise, total
+from flambeau.kernels.cuda.rows import Rows, run_loop
+from flambeau.kernels.loops.language import DECLARED, Loop, extent, precise, total
 
 ndarray = cupy.ndarray
 
 # -- the loops -----------------------------------------------------------------------------------------------------------
 
 
-def _moments(x, eps, by_mean: bool):
-    """(mean, 1 / sqrt(var + eps), var)."""
-    if by_mean:
-        mean = precise(total(x) / extent)
-        var = precise(total((x - mean) * (x - mean)) / extent)
-    else:
-        mean, var = shifted_moments(x)
-    return mean, precise(e.rsqrt(var + eps)), var
-
-
-def _norm(by_mean: bool, lines: bool, running: bool):
-    """Forward, of weights for each row or each line; with running averages that are moved by the momentum."""
+@lru_cache(None)
+def _training() -> Loop:
+    """The norm that the operations declare, and running averages that are moved by a momentum."""
+    norm = DECLARED["norm"]
 
     def formula(x, weight, bias, *rest):
         *averages, eps, momentum = rest
-        mean, rstd, var = _moments(x, eps, by_mean)
-        scale = rstd * weight if lines else precise(rstd * weight)
-        found = (x - mean) * scale + bias, mean, rstd, var
-        if not running:
-            return found
+        out, mean, rstd, var = norm.formula(x, weight, bias, eps)
         news = mean, var * (extent / (extent - 1))
-        return *found, *[precise(old + momentum * (new - old)) for old, new in zip(averages, news, strict=True)]
+        return out, mean, rstd, var, *[old + momentum * (new - old) for old, new in zip(averages, news, strict=True)]
 
-    return formula
-
-
-def _by_running(x, mean, var, weight, bias, eps):
-    return (x - mean) * precise(e.rsqrt(var + eps) * weight) + bias
-
-
-def _norm_back(g, x, weight, mean, rstd):
-    """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight and y = (x - mean) * rstd; sum of g * y, sum of g."""
-    along, whole = total(g * (x - mean)), total(g)
-    slope, shift = precise(rstd * rstd * rstd * along * weight / extent), precise(rstd * whole * weight / extent)
-    return g * precise(rstd * weight) - (x - mean) * slope - shift, along * rstd, whole
+    return Loop("norm_training", formula, "ri rj rj r r", "ri r r r r r", 2, norm.dtypes)
 
 
 def _group_back(g, x, weight, mean, rstd):
-    """The same for weights of lines, but for the sums."""
+    """rstd * (h - mean(h) - y * mean(h * y)) with h = g * weight, which differs from line to line, and y = (x - mean) * rstd."""
     h = g * weight
     slope, shift = precise(rstd * rstd * rstd * total(h * (x - mean)) / extent), precise(rstd * total(h) / extent)
     return h * rstd - (x - mean) * slope - shift
@@ -74,15 +49,6 @@ def _sums(g, x, mean, rstd):
     return total(g * ((x - mean) * rstd)), total(g)
 
 
-@lru_cache(None)
-def _forward(dtype: str, groups: bool, running: bool) -> Loop:
-    loads = "ri rj rj" if groups else "ri r r" + " r r" * running
-    name = f"{'group' if groups else 'batch'}_norm{'_training' * running}"
-    return Loop(name, _norm(dtype == "float64", groups, running), loads, "ri r r r" + " r r" * running, 2)
-
-
-BY_RUNNING = Loop("batch_norm_by_running", _by_running, "ri r r r r", options=1)
-BATCH_BACK = Loop("batch_norm_backward", _norm_back, "ri ri r r r", "ri r r")
 GROUP_BACK = Loop("group_norm_backward", _group_back, "ri ri rj r r")
 GROUP_SUMS = Loop("group_norm_sums", _sums, "ri ri rj rj", "r r")
 
@@ -100,7 +66,8 @@ def norm(x, weight, bias, eps: float, groups: int, running: dict | None = None) 
     moved = bool(averages) and all([a.dtype == x.dtype and a.flags.c_contiguous for a in averages])
     averages, momentum = (averages, running["momentum"]) if moved else ((), 0.0)
     found = strided(x.shape, x.strides, x.dtype), *[empty(shape, x.dtype) for _ in range(3)]
-    run_loop(_forward(x.dtype.name, bool(groups), moved), (*found, *averages), (x, weight, bias, *averages), (eps, momentum), lie)
+    loop, options = (_training(), (eps, momentum)) if moved else (DECLARED["norm"], (eps,))
+    run_loop(loop, (*found, *averages), (x, weight, bias, *averages), options, lie)
     if moved:
         running["done"] = True
     return found
@@ -113,7 +80,7 @@ def by_running(x, mean, var, weight, bias, eps: float, groups: int):
     if lie is None:
         return None
     out = strided(x.shape, x.strides, x.dtype)
-    run_loop(BY_RUNNING, (out,), (x, mean, var, weight, bias), (eps,), lie)
+    run_loop(DECLARED["by_running"], (out,), (x, mean, var, weight, bias), (eps,), lie)
     return out
 
 
@@ -129,7 +96,7 @@ def norm_backward(g, x, weight, mean, rstd, groups: int) -> tuple | None:
         g = turned
     out, sums = strided(x.shape, x.strides, x.dtype), tuple([empty((x.shape[1],), x.dtype) for _ in range(2)])
     if not groups:
-        run_loop(BATCH_BACK, (out, *sums), (g, x, weight, mean, rstd), (), lie)
+        run_loop(DECLARED["norm_backward"], (out, *sums), (g, x, weight, mean, rstd), (), lie)
         return out, *sums
     run_loop(GROUP_BACK, (out,), (g, x, weight, mean, rstd), (), lie)
     samples, channels, *places = x.shape
@@ -168,7 +135,7 @@ def _rows_of(shape: tuple[int, ...], strides: tuple[int, ...], groups: int) -> R
             else None
         )
     if lies and length > 1:
-        return Rows(channels, samples * length, 1, length, 0, 1, length, channels * length)
+        return Rows(channels, samples * length, 1, length, 0, 1, length, channels * length, (1, 0, 0))
     if layout.is_contiguous((samples, *places, channels), (strides[0], *strides[2:], strides[1])):
         return Rows(channels, samples * length, channels, 0, 1, channels)
     return None

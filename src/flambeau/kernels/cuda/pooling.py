@@ -1,4 +1,4 @@
-"""Pooling on a GPU: one launch of a kernel of cuda/print_pooling.py, forward and backward, in one to three dimensions."""
+"""Pooling on a GPU: one launch of a kernel of templates/cuda_pooling.py, forward and backward, in one to three dimensions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels import layout
 from flambeau.kernels.cuda.launch import compiled, strided, where_it_is
-from flambeau.kernels.cuda.print_pooling import FIELDS, print_pool
 from flambeau.kernels.language.print_cuda import THREADS
+from flambeau.kernels.templates.cuda_pooling import FIELDS, print_pool
 from flambeau.kernels.templates.pooling import Windows
 
 Array = Any
@@ -24,7 +24,7 @@ INT64 = np.dtype(np.int64)
 def pooled(
     what: str, x: Array, large: Sizes, small: Sizes, windows: Windows, at: Array = None, formats: bool = True
 ) -> tuple[Array, Array | None]:
-    """(result, where the greatest were or None): see print_pooling. x (N, C, *) or (C, *), with the large sizes for "max" and "average", else the small.
+    """(result, where the greatest were or None): see templates/cuda_pooling. x (N, C, *) or (C, *), with the large sizes for "max" and "average", else the small.
 
     at        for "spread": where the greatest of each window was
     formats   whether the result's channels come last where those of what is read do

@@ -15,8 +15,8 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels.cuda.gemm import with_rows
 from flambeau.kernels.cuda.launch import compiled, most_shared_memory, multiprocessors, where_it_is, with_shared_memory
-from flambeau.kernels.cuda.print_recurrent import Walk, print_step, print_walk, step_name
 from flambeau.kernels.language.print_cuda import THREADS
+from flambeau.kernels.templates.cuda_recurrent import Walk, print_step, print_walk, step_name
 from flambeau.kernels.templates.recurrent import GATES
 
 MOST_ROWS = 8  # samples of a block: with more of them products by cuBLASLt are better

@@ -15,12 +15,10 @@ import numpy as np
 from flambeau import dtypes
 from flambeau.kernels.cuda import error_notes
 from flambeau.kernels.cuda.launch import compiled, empty, multiprocessors, where_it_is
-from flambeau.kernels.language import expr as e
-from flambeau.kernels.language.expr import Expr
 from flambeau.kernels.language.print_cuda import THREADS
 from flambeau.kernels.loops.cuda import Instance, print_loop
-from flambeau.kernels.loops.folds import as_loop
-from flambeau.kernels.loops.language import EACH, LINE, ROW, Loop, extent, pick, precise, total
+from flambeau.kernels.loops.folds import SPREAD, as_loop
+from flambeau.kernels.loops.language import EACH, LINE, ROW, SHARED, Loop
 from flambeau.kernels.loops.passes import passes
 from flambeau.kernels.reductions.fold import FOLDS
 
@@ -77,39 +75,19 @@ def _middle(array, sizes, steps) -> Rows:
     return Rows(outer * inner, n, inner, apart, beside, step)
 
 
-def _spread(x, count):
-    """(variance by some count, mean) from sums of (x - shift) and its square; the shift is an element, so that equal ones have no variance."""
-    mean, squares = shifted_moments(x)
-    return precise(squares * (extent / count)), mean
-
-
-def shifted_moments(x) -> tuple[Expr, Expr]:
-    """(mean, mean of squares of the distance from it), of one pass."""
-    first = pick(0, e.const(0, "i64"))
-    shift = e.where(e.eq(first - first, 0), first, e.const(0))  # one that is not finite would make NaN of infinity
-    off = total(x - shift) / extent
-    return precise(shift + off), precise(e.maximum(total((x - shift) * (x - shift)) / extent - off * off, 0))
-
-
-def _deviation(x, count):
-    var, mean = _spread(x, count)
-    return e.sqrt(var), mean
-
-
-SPREAD = {name: Loop(name, formula, "ri", "r r", 1, ("float32",)) for name, formula in (("var", _spread), ("std", _deviation))}
-
-
 @where_it_is(1)
 def run_loop(loop: Loop, stores: Sequence, loads: Sequence, options: Sequence[float], lie: Rows) -> None:
     """Run a loop on rows: all that lie along them lie alike; of the others there is one number for each, contiguous, or one for all."""
     if not lie.rows:
         return
     along = [a for a, access in zip((*stores, *loads), (*loop.stores, *loop.loads), strict=True) if access == ROW]
-    size, aligned = max([a.itemsize for a in along]), not any([a.data.ptr % 16 for a in along])
+    packed = along + [a for a, access in zip(loads, loop.loads, strict=True) if access == SHARED]
+    size, aligned = max([a.itemsize for a in along]), not any([a.data.ptr % 16 for a in packed])
     rooms, kernels, last = plan(loop, lie, along[0].dtype, size, aligned, stores[0].data.device_id)
     parts = [empty((room,), FLOAT64) for room in rooms]
     notes = () if loop.error is None else (error_notes.page(stores[0].data.device_id),)
-    each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access == EACH]
+    one = (EACH,) if lie.length else (EACH, LINE)
+    each = [int(a.size > 1) for a, access in zip(loads, loop.loads, strict=True) if access in one]
     told = (*stores, *loads, *map(float, options), *parts, *notes, *each, *last)
     for kernel, grid in kernels:
         kernel(grid, (THREADS,), told)
@@ -123,7 +101,7 @@ def plan(loop: Loop, lie: Rows, dtype: np.dtype, size: int, aligned: bool, devic
     way = schedule(loop, lie, size, aligned, multiprocessors(device))
     rooms = [fields * way.splits * lie.rows for fields in way.parts]
     kernels = [(kernel_of(instance, device), grid) for instance, grid in launches(loop, dtypes.OF_NUMPY[dtype].name, lie, way)]
-    numbers = lie.numbers if LINE in loop.loads else ()
+    numbers = lie.numbers if LINE in loop.loads and lie.length else ()
     return rooms, kernels, (*numbers, *lie[:6], way.chunk, way.splits, *(lie[6:8] if lie.length else ()))
 
 

@@ -21,7 +21,8 @@ Indices are int32 or int64 arrays; masks are bool arrays. Functions that change 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -142,11 +143,11 @@ def gather(array: Array, dim: int, index: Array, wrap: bool = False) -> Array:
             return gather(array, dim, index)
         except RuntimeError:
             index = np.where(index < 0, index + index.dtype.type(array.shape[dim]), index)
-    if native.lib is not None:
-        out = native.empty(index.shape, array.dtype)
-        first = array[tuple([slice(1 if d == dim else n) for d, n in enumerate(index.shape)])]
-        if not out.size or _ran("index.take", out, (first, arrays.cast(index, INT64)), (array.strides[dim],), array, dim, index):
-            return out
+    index = arrays.cast(index, INT64)
+    run = gather_ready(array, dim, index)
+    found = NotImplemented if run is None else run(array, index)
+    if found is not NotImplemented:
+        return found
     check(index, array.shape[dim], dim, index_errors.ALONG)
     return memory(array).take(addresses(array, dim, index))
 
@@ -173,15 +174,21 @@ def gather_ready(array: np.ndarray, dim: int, index: np.ndarray):
 def combine_ready(how: str, array: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray):
     """What `scatter` ("put") or `scatter_reduce` does with arrays like these of which no two share memory, as a function of them that returns
     the first; or None."""
+    if index.dtype != INT64 or not array.ndim or array.ndim != index.ndim or values.ndim not in (0, array.ndim):
+        return None
+    return _combiner(how, dim, array.shape, array.strides, array.dtype, index.shape, index.strides, values.shape, values.strides)
+
+
+@lru_cache(1024)
+def _combiner(how: str, dim: int, shape, strides, dtype: np.dtype, picked, index_strides, given, given_strides):
+    """The same for arrays of these shapes, and strides in bytes."""
     loop = native.kernel(LOOPS[UFUNCS.get(how, how)])
-    if loop is native.not_compiled or index.dtype != INT64 or not index.size or _is_half(array) or not array.ndim:
+    if loop is native.not_compiled or how == "mean" or (_is_half(dtype) and how != "put") or 0 in picked:
         return None
-    if array.ndim != index.ndim or values.ndim not in (0, array.ndim) or how == "mean":
-        return None
-    size, lines = array.shape[dim], (*index.shape[:dim], *index.shape[dim + 1 :])
-    array_steps, index_steps = [_without(dim, arrays.element_strides(a)) for a in (array, index)]
-    value_steps = _without(dim, arrays.element_strides(values)) if values.ndim else (0,) * len(lines)
-    numbers = index.shape[dim], array.strides[dim], index.strides[dim], values.strides[dim] if values.ndim else 0, size
+    size, lines, item = shape[dim], _without(dim, picked), dtype.itemsize
+    array_steps, value_steps = (tuple([s // item for s in _without(dim, of)]) for of in (strides, given_strides or (0,) * len(shape)))
+    index_steps = tuple([s // 8 for s in _without(dim, index_strides)])
+    numbers = picked[dim], strides[dim], index_strides[dim], given_strides[dim] if given else 0, size
     into, view, zeros = loop.into, native.strided_view, np.zeros
 
     def run(array, index, values):
@@ -215,7 +222,7 @@ def scatter_reduce(
     if not index.size:
         return
     if (
-        _is_half(array)
+        _is_half(array.dtype)
         and not (stepwise and type(array) is np.ndarray)
         and (type(array) is np.ndarray or how == "mean" or not include_self)
     ):
@@ -232,8 +239,8 @@ def scatter_reduce(
         _divide_by_counts(array, dim, index, include_self)
 
 
-def _is_half(array: Array) -> bool:
-    return array.dtype.itemsize == 2 and array.dtype.kind in "fV"
+def _is_half(dtype: np.dtype) -> bool:
+    return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
 def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> None:
@@ -243,7 +250,9 @@ def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> N
         return
     if arrays.may_overlap(array, values):
         values = arrays.copy(values)
-    if native.lib is not None and _combine_lines(LOOPS[how], array, dim, arrays.cast(index, INT64), values):
+    index = arrays.cast(index, INT64)
+    run = combine_ready(how, array, dim, index, values)
+    if run is not None and run(array, index, values) is not NotImplemented:
         return
     check(index, array.shape[dim], dim, index_errors.ALONG)
     at = addresses(array, dim, index)
@@ -253,33 +262,6 @@ def _combine(how: str, array: Array, dim: int, index: Array, values: Array) -> N
     flat, at, values = memory(array), at.reshape(-1), np.broadcast_to(values, at.shape).reshape(-1)
     with np.errstate(all="ignore"):
         getattr(np, how).at(flat, at, values)
-
-
-def _combine_lines(loop: str, array: np.ndarray, dim: int, index: np.ndarray, values: np.ndarray) -> bool:
-    """`_combine` by a compiled loop, which goes along `dim` for every place of the other dimensions."""
-    lines = (*[0 if d == dim else slice(n) for d, n in enumerate(index.shape)], ...)
-    first, pitch = (values[lines], values.strides[dim]) if values.ndim else (values, 0)
-    numbers = index.shape[dim], array.strides[dim], index.strides[dim], pitch
-    return _ran(loop, array[lines], (index[lines], first), numbers, array, dim, index)
-
-
-def _ran(
-    loop: str,
-    out: np.ndarray,
-    operands: tuple,
-    numbers: tuple,
-    array: np.ndarray,
-    dim: int,
-    index: np.ndarray,
-    kind: int = index_errors.ALONG,
-) -> bool:
-    """Run a loop of templates/index_loops.py, for an index into `dim` of the array. False where there is none for this dtype, or where one element of
-    `out` is several; an error of this kind if the loop found an index out of bounds."""
-    strayed = np.zeros((), INT64)
-    ran = native.kernel(loop).into(out, *operands, strayed, *numbers, array.shape[dim]) is not NotImplemented
-    if strayed:
-        check(index, array.shape[dim], dim, kind)
-    return ran
 
 
 def _identity(how: str, dtype: np.dtype):
@@ -318,19 +300,24 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = index_errors.IND
             check(index, array.shape[dim], dim, kind)
         return arrays.cuda_room.at("take", array, (*(None,) * dim, index), wrap=False, kind=kind)
     if native.lib is not None and index.size > SMALL:
-        shape, width = (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :]), prod(array.shape[dim + 1 :])
-        if dim == 0 and width > 1 and array.size and array.flags.c_contiguous and index.flags.c_contiguous:  # a table: fewer steps
-            out, count, line = native.empty(shape, array.dtype), (index.size,), width * array.itemsize
-            lines = native.strided_view(out, count, (width,), 0)
-            operands = native.strided_view(array, count, (0,), 0), native.strided_view(arrays.cast(index, INT64), count, (1,), 0)
-            if _ran("index.rows", lines, operands, (width, line, line), array, dim, index, kind):
-                return out
+        shape, width, index = (
+            (*array.shape[:dim], *index.shape, *array.shape[dim + 1 :]),
+            prod(array.shape[dim + 1 :]),
+            arrays.cast(index, INT64),
+        )
+        run = rows_ready(array, dim, index, kind)
+        found = NotImplemented if run is None else run(array, index)
+        if found is not NotImplemented:
+            return found
         index = index.reshape(-1)
         if width > 1 and array.size and array[(0,) * (dim + 1)].flags.c_contiguous:
-            out = native.empty((*array.shape[:dim], index.size, width), array.dtype)
+            out, strayed = native.empty((*array.shape[:dim], index.size, width), array.dtype), np.zeros((), INT64)
             first = array[(slice(None),) * dim + (slice(1),) + (0,) * (array.ndim - dim - 1)]  # of every line
-            numbers = width, width * array.itemsize, array.strides[dim]
-            if _ran("index.rows", out[..., 0], (first, arrays.cast(index, INT64)), numbers, array, dim, index, kind):
+            numbers = width, width * array.itemsize, array.strides[dim], array.shape[dim]
+            done = native.kernel("index.rows").into(out[..., 0], first, index, strayed, *numbers)
+            if strayed:
+                check(index, array.shape[dim], dim, kind)
+            if done is not NotImplemented:
                 return out.reshape(shape)
         if unseen:
             check(index, array.shape[dim], dim, kind)
@@ -344,20 +331,25 @@ def take_rows(array: Array, dim: int, index: Array, kind: int = index_errors.IND
 
 def rows_ready(array: np.ndarray, dim: int, index: np.ndarray, kind: int = index_errors.INDEX):
     """What `take_rows` does with a table and an index like these, not seen before, as a function of them; or None."""
-    loop, width = native.kernel("index.rows"), prod(array.shape[1:])
-    if loop is native.not_compiled or index.dtype != INT64 or not index.size or not array.size or dim or width < 2:
+    if index.dtype != INT64 or dim or not array.flags.c_contiguous or not index.flags.c_contiguous:
         return None
-    if not array.flags.c_contiguous or not index.flags.c_contiguous:
+    return _table_reader(array.shape, array.dtype, index.shape, kind)
+
+
+@lru_cache(1024)
+def _table_reader(table: tuple[int, ...], dtype: np.dtype, picked: tuple[int, ...], kind: int):
+    loop, size, width, count = native.kernel("index.rows"), table[0], prod(table[1:]), (prod(picked),)
+    if loop is native.not_compiled or not size or width < 2 or not count[0]:
         return None
-    size, count, shape, line = array.shape[0], (index.size,), (*index.shape, *array.shape[1:]), width * array.itemsize
-    numbers, dtype = (width, line, line, size), array.dtype
+    shape, line = (*picked, *table[1:]), width * dtype.itemsize
+    numbers = width, line, line, size
     into, empty, view, zeros = loop.into, native.empty, native.strided_view, np.zeros
 
     def run(array, index):
         out, strayed = empty(shape, dtype), zeros((), INT64)
         done = into(view(out, count, (width,), 0), view(array, count, (0,), 0), view(index, count, (1,), 0), strayed, *numbers)
         if strayed:
-            check(index, size, dim, kind)
+            check(index, size, 0, kind)
         return done if done is NotImplemented else out
 
     return run
@@ -420,7 +412,7 @@ def add_rows(array: Array, dim: int, index: Array, rows: Array, kind: int = inde
         index, rows = index[used], rows[(slice(None),) * dim + (used,)]
         if not index.size:
             return
-    if _is_half(array):
+    if _is_half(array.dtype):
         wide = arrays.cast(array, FLOAT32)
         add_rows(wide, dim, index, arrays.cast(rows, FLOAT32))
         arrays.write(array, wide)
@@ -507,6 +499,20 @@ def write_simply(array: np.ndarray, indices: Sequence[Array | None], values: np.
     except IndexError as problem:
         raise in_pytorchs_words(problem) from None
     return True
+
+
+def storing(array: np.ndarray, index: np.ndarray, number: np.ndarray) -> Callable | None:
+    """store(array, index): array[index] = number, for integers that name few elements; None where it is not NumPy that does it best."""
+    if index.dtype.kind != "i" or array.dtype.kind == "V" or not 0 < index.size * prod(array.shape[1:]) <= FEW:
+        return None
+
+    def store(array: np.ndarray, index: np.ndarray) -> None:
+        try:
+            array[index] = number
+        except IndexError as problem:
+            raise in_pytorchs_words(problem) from None
+
+    return store
 
 
 FEW = 4096  # elements

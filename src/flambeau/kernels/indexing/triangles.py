@@ -16,12 +16,9 @@ SHORT = 64  # elements of a row
 
 def triangle(matrices: np.ndarray, lower: bool, diagonal: int) -> np.ndarray | None:
     """A row-major copy with zeros on the other side of the diagonal. None where there is no compiled loop for it."""
-    loop = native.kernel("move.triangle")
-    if loop is native.not_compiled or not matrices.size or matrices.strides[-1] != matrices.itemsize or _are_small(matrices):
-        return None
-    out = native.empty(matrices.shape, matrices.dtype)
-    found = loop.into(out, matrices, _crossings(matrices.shape[-2], diagonal), matrices.itemsize, lower)
-    return None if found is NotImplemented else out
+    run = ready(matrices, lower, diagonal)
+    found = NotImplemented if run is None else run(matrices)
+    return None if found is NotImplemented else found
 
 
 def ready(matrices: np.ndarray, lower: bool, diagonal: int):

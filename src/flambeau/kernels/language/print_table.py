@@ -44,7 +44,8 @@ class Table:
         """The function is the loop of this name for a dtype. `along`: the bits of the operands that move along a row, or LINES."""
         kinds, own = operands.split(), {"T": dtype, "number": "float32"}
         inputs = ", ".join([enum_of(own.get(kind, kind)) for kind in kinds])
-        generic, unrounded = (sum(1 << i for i, kind in enumerate(kinds) if kind in which) for which in (("T", "number"), ("number",)))
+        first = kinds[:8]  # a byte has room for: by one of them the launcher finds the row
+        generic, unrounded = (sum(1 << i for i, kind in enumerate(first) if kind in which) for which in (("T", "number"), ("number",)))
         self.declared[function] = None
         self.rows.append(
             f'{{"{name}", FL_NAME({function}), {enum_of(dtype)}, {len(kinds)}, {numbers}, {generic}, {enum_of(own.get(out, out))}, '

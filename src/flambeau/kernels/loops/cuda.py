@@ -60,6 +60,11 @@ class Instance:
         return self.items or (AT_ONCE if self.loop.loads.count(ROW) < 2 else AT_ONCE // 2)
 
     @property
+    def numbers(self) -> tuple[str, ...]:
+        """How operands move of which there is one number for each row. Rows that are no lines have no others."""
+        return (EACH,) if self.lines else (EACH, LINE)
+
+    @property
     def room(self) -> int:
         """How many tensors of a list a launch has room for: the addresses of their loads, and how long they are. Stores along them are written over loads."""
         return TENSORS // (len(self.loop.loads) + 1)
@@ -82,9 +87,10 @@ class _Text:
         self.k, self.loop = k, k.loop
         self.passes = passes(k.loop, room=0, puts=False, at_once=not k.items)
         self.home = {r.name.value: i for i, step in enumerate(self.passes.reducing) for r in step.reductions}
-        self.p, self.wide = _Printer(k), _Exact(k, self.home)
+        self.p, self.wide = _Printer(k, self.home), _Exact(k, self.home)
         self.cols, self.along = (k.pack, 1) if k.columns else (1, k.pack)
-        self.each, self.of_lines = [i for i, access in enumerate(self.loop.loads) if access == EACH], LINE in self.loop.loads
+        self.each = [i for i, access in enumerate(self.loop.loads) if access in k.numbers]
+        self.of_lines = k.lines and LINE in self.loop.loads
 
     def lines(self) -> Iterator[str]:
         k, p, loop = self.k, self.p, self.loop
@@ -141,7 +147,7 @@ class _Text:
         yield from self.where_it_lies(number)
         for i in self.each:
             read = p.read(loop.kinds[i], f"*b{i}" if k.listed else f"a{i}[(row + c) * e{i}]")
-            yield f"    {p.ctype_of_kind(loop.kinds[i])} x{i}[COLS]; {EVERY} x{i}[c] = is ? {read} : 0;"
+            yield f"    {p.held(loop.kinds[i])} x{i}[COLS]; {EVERY} x{i}[c] = is ? {read} : 0;"
         if k.items:
             yield f"    const long long from = begin + (long long)lane * {self.along};"
             yield from self.loaded([i for i, access in enumerate(loop.loads) if access == ROW])
@@ -167,7 +173,7 @@ class _Text:
             if k.listed or access == ROW:
                 begins = f"(const {self.storage(i)} *)all.at[{i}][blockIdx.y]" if k.listed else f"a{i} + base"
                 yield f"    const {self.storage(i)} *const b{i} = {begins};"
-            elif access != EACH:
+            elif access not in k.numbers:
                 yield f"    const {self.storage(i)} *const b{i} = a{i}{' + outer * g + within * w' if access == LINE else ''};"
         for i, access in enumerate(loop.stores):
             if access == ROW:
@@ -208,16 +214,16 @@ class _Text:
             lines.append(
                 f"    const Pack<{self.storage(i)}, {self.along}> v{i} = *(const Pack<{self.storage(i)}, {self.along}> *)(b{i} + at);"
             )
-        for i in [i for i in needed if self.loop.loads[i] == LINE]:
+        for i in [i for i in needed if self.loop.loads[i] == LINE and k.lines]:
             read = p.read(self.loop.kinds[i], f"b{i}[line_of(at, length) * l]")
-            lines.append(f"    const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {read};")
+            lines.append(f"    const {p.held(self.loop.kinds[i])} x{i} = {read};")
         lines.append(f"    {UNROLL}for (int j = 0; j < {k.pack}; j++) {{")
         lines.append(
             "        const int c = j; const long long i = at; (void)i;" if k.columns else "        const long long i = at + j; (void)i;"
         )
         for i in [i for i in needed if self.loop.loads[i] in (ROW, SHARED)]:
             source = f"r{i}[k].item[j]" if self.loop.loads[i] == ROW else f"v{i}.item[{0 if k.columns else 'j'}]"
-            lines.append(f"        const {p.ctype_of_kind(self.loop.kinds[i])} x{i} = {p.read(self.loop.kinds[i], source)};")
+            lines.append(f"        const {p.held(self.loop.kinds[i])} x{i} = {p.read(self.loop.kinds[i], source)};")
         found, texts = p.bodies(values)
         return values, [*lines, *(f"        {line}" for line in found), f"        {finish(texts)}", "    }", *after, "}}"]
 
@@ -388,19 +394,26 @@ def _place(k: Instance, at: str) -> str:
 class _Printer(CudaPrinter):
     """Numbers of a row are those of the one at hand."""
 
-    def __init__(self, k: Instance):
+    def __init__(self, k: Instance, home: dict[str, int]):
         super().__init__(k.dtype)
-        self.k, self.loop = k, k.loop
+        self.k, self.loop, self.home = k, k.loop, home
 
-    def ctype_of_kind(self, kind: str) -> str:
-        return self.compute if kind in ROUNDED else super().ctype_of_kind(kind)
+    def held(self, kind: str) -> str:
+        """The type of what was read of a kind."""
+        return self.compute if kind in ROUNDED else self.ctype_of_kind(kind)
 
     def read(self, kind: str, text: str) -> str:
         return f"({self.compute}){text}" if kind in ROUNDED else super().read(kind, text)
 
     def leaf(self, e: Expr) -> str:
-        is_number = e.op == "local" or (e.op == "load" and self.loop.loads[e.value] == EACH)
+        if e.op == "local" and e.value.removesuffix("_wide") in self.home and e.value.endswith("_wide"):
+            return self.unrounded(e.value.removesuffix("_wide"))
+        is_number = e.op == "local" or (e.op == "load" and self.loop.loads[e.value] in self.k.numbers)
         return f"{super().leaf(e)}[c]" if is_number else super().leaf(e)
+
+    def unrounded(self, name: str) -> str:
+        """What a pass found, as it was carried from element to element."""
+        return f"found{self.home[name.removesuffix('_at')]}[c].{name}"
 
     def picked(self, operand: int, at: str) -> str:
         there = _place(self.k, at)
@@ -413,14 +426,14 @@ class _Exact(_Printer):
     """The same for what is one number for each row: computed in double precision, of what was found and not rounded yet."""
 
     def __init__(self, k: Instance, home: dict[str, int]):
-        super().__init__(k)
-        self.element, self.home = _Printer(k), home
+        super().__init__(k, home)
+        self.element = _Printer(k, home)
         self.suffix, self.storage, self.compute = TYPES["float64" if self.is_float else "int64"]
         self.dtype = "float64" if self.is_float else "int64"
 
     def leaf(self, e: Expr) -> str:
         if e.op == "local" and e.value.removesuffix("_at") in self.home:
-            return f"found{self.home[e.value.removesuffix('_at')]}[c].{e.value}"
+            return self.unrounded(e.value)
         if e.op == "param" and e.kind == "T":
             return f"q{e.value}"
         return super().leaf(e)

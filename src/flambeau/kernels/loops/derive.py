@@ -15,9 +15,28 @@ from flambeau.kernels.language import derive
 from flambeau.kernels.language import expr as e
 from flambeau.kernels.language.expr import Expr, const
 from flambeau.kernels.language.simplify import ONE, ZERO, add, mul
-from flambeau.kernels.loops.language import ROW, Loop, extent, in_order, pick, position, total
+from flambeau.kernels.loops.language import (
+    NUMBER,
+    OF_LINE,
+    OF_PLACE,
+    ROW,
+    Loop,
+    extent,
+    in_order,
+    line_total,
+    pick,
+    position,
+    total,
+    total_of_lines,
+)
 
 RESULT = e.load(99)
+SUMS = ("total", "line_total", "total_of_lines")
+SUM_TO = {
+    (OF_PLACE, NUMBER): total,
+    (OF_PLACE, OF_LINE): line_total,
+    (OF_LINE, NUMBER): total_of_lines,
+}  # what a flow from here to there is added up by
 
 
 def backward(loop: Loop, operand: int, name: str) -> Loop:
@@ -56,7 +75,7 @@ def adjoint(loop: Loop, seeds: dict[Expr, Expr], operand: int) -> Expr:
             source = e.load(value.value)
             arrived[source] = add(arrived.get(source, ZERO), e.where(e.eq(position, value.args[0]), g, const(0)))
             continue
-        if value.op == "total":
+        if value.op in SUMS:
             sent = [g]
         elif value.op == "where":
             sent = [ZERO, e.where(value.args[0], g, const(0)), e.where(value.args[0], const(0), g)]
@@ -64,8 +83,9 @@ def adjoint(loop: Loop, seeds: dict[Expr, Expr], operand: int) -> Expr:
             sent = [rule(g) for rule in derive.RULES[value.op](value, *value.args)]
         for argument, flow in zip(value.args, sent, strict=True):
             if flow is not ZERO and (argument.args or argument.op == "load"):
-                if loop.varies(flow) and not loop.varies(argument):
-                    flow = total(flow)
+                how = SUM_TO.get((loop.reach(flow), loop.reach(argument)))
+                if how is not None:
+                    flow = how(flow)
                 elif value.op == "total" and not loop.varies(argument):
                     flow = mul(flow, extent)
                 arrived[argument] = add(arrived.get(argument, ZERO), flow)

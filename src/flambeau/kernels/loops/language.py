@@ -162,8 +162,9 @@ class Loop:
         return found
 
     def _reach(self, value: Expr) -> int:
-        if value.op == "load":  # beyond the operands: the gradient, the result
-            return _REACH[self.loads[value.value] if value.value < len(self.loads) else self.stores[0]]
+        if value.op == "load":  # beyond the operands: gradients of stores, the result
+            known = dict(enumerate((*self.loads, *self.stores)))
+            return _REACH[known.get(value.value, self.stores[0])]
         if value.op in (*REDUCTIONS, "place"):
             return OF_LINE if value.op == "line_total" else NUMBER
         return OF_PLACE if value.op == "position" else max(map(self.reach, value.args), default=NUMBER)

@@ -20,8 +20,7 @@ def table(updates: Iterable[Update]) -> Table:
     for update in updates:
         for dtype in FLOATS:
             loops.texts.append(print_update(update, dtype))
-            inputs = ["T", *[dtype] * len(update.operands)][: len(update.operands) - 1]
-            loops.add(update.name, _function(update, dtype), dtype, " ".join(inputs), update.n_param)
+            loops.add(update.name, _function(update, dtype), dtype, "T " * (len(update.operands) - 1), update.n_param)
     return loops
 
 

@@ -260,7 +260,7 @@ def _compiled(q: Array, k: Array, v: Array) -> bool:
 
 
 def _on_gpu(q: Array, v: Array) -> bool:
-    """Whether cuda/print_attention.py has kernels for these operands."""
+    """Whether templates/cuda_attention.py has kernels for these operands."""
     return arrays.on_gpu(q) and arrays.cuda().attention.takes(q, v)
 
 

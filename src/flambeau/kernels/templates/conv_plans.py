@@ -286,7 +286,7 @@ def _plan(fields: dict[str, int]) -> np.ndarray:
 
 
 def _run(name: str, plan: np.ndarray, tasks: int, work: int, x: int, w: int, y: int, bias: int) -> list[int]:
-    """Run the tasks of a loop of convolution on arrays at these addresses; what became of each (see print_conv.loop)."""
+    """Run the tasks of a loop of convolution on arrays at these addresses; what became of each (see print_conv.tasks)."""
     plan = plan.copy()
     plan[:4] = x, w, y, bias
     done = run(f"conv.{name}", plan, tasks, work)

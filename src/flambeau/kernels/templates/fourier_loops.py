@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from flambeau.kernels.language.print_table import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table, filled
 from flambeau.kernels.templates.fourier import FACTS, RADICES, root
 
 JOINED = (2, 3, 4, 5, 8)  # radices whose passes read and write complex numbers, too
@@ -49,30 +49,24 @@ enum { L_KIND = BYTES / sizeof(REAL), SKEW_KIND = 9 * L_KIND }; /* what is a mul
 """
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [BEGINNING], [], []
+def table() -> Table:
+    loops = Table(BEGINNING)
     for words in REALS.values():
         kind = words["KIND"]
         parts = [TYPES, _split_and_join({"f32": 16, "f64": 8}[kind]), *map(_pass, RADICES), *map(_first, JOINED), *map(_last, JOINED)]
         parts += [_lanes(), ROWS.replace("HALVES", str(FACTS.index("halves"))), COLUMNS]
-        text = "\n".join(parts).replace("FACTS", _facts()).replace("PARAMETERS", PARAMETERS)
-        for word, meaning in words.items():
-            text = text.replace(word, meaning)
-        texts.append(text)
-        real, own = f"FL_{kind.upper()}", {"f32": "FL_C64", "f64": "FL_C128"}[kind]
-        for name, params, out, inputs in (
-            ("rows", 6, own, (own, real, "FL_I64")),
-            ("half", 2, own, (real, real, "FL_I64")),
-            ("whole", 2, real, (own, real, "FL_I64")),
-            ("columns", 11, own, (own, real, "FL_I64", own)),
-            ("columns_half", 11, own, (real, real, "FL_I64", own)),
-            ("columns_whole", 11, real, (own, real, "FL_I64", own)),
+        loops.texts.append(filled("\n".join(parts), {"FACTS": _facts(), "PARAMETERS": PARAMETERS} | words))
+        pair = {"f32": "c64", "f64": "c128"}[kind]
+        for name, numbers, out, operands in (
+            ("rows", 6, pair, f"{pair} T i64"),
+            ("half", 2, pair, f"{kind} T i64"),
+            ("whole", 2, kind, f"{pair} T i64"),
+            ("columns", 11, pair, f"{pair} T i64 {pair}"),
+            ("columns_half", 11, pair, f"{kind} T i64 {pair}"),
+            ("columns_whole", 11, kind, f"{pair} T i64 {pair}"),
         ):
-            function = f"FL_NAME(fft_{name}_{kind})"
-            declarations.append(f"void {function}{PARAMETERS};\n")
-            rows.append(f'{{"fft.{name}", {function}, {real}, {len(inputs)}, {params}, 2, {out}, {{{", ".join(inputs)}}}, {LINES}}}')
-    return texts, declarations, rows
+            loops.add(f"fft.{name}", f"fft_{name}_{kind}", kind, operands, numbers, LINES, out)
+    return loops
 
 
 def _facts() -> str:

@@ -160,9 +160,10 @@ def _spread(p: LoopPrinter) -> str:
 
 def _places(p: LoopPrinter) -> str:
     """Operands: the row, how many places there are before it, the number of its first element, the result. Numbers: how many places there
-    are in all, how many dimensions, their sizes. A row is taken in pieces that do not go beyond the last dimension."""
+    are in all, how many dimensions, their sizes. A row is taken in pieces that do not go beyond the last dimension. (Its inner loop is so short that it takes
+    a fifth longer where it lies in two lines of the cache: hence FL_ALIGNED.)"""
     test = "(x[at + j] & 0x7fff) != 0" if p.dtype in ("float16", "bfloat16") else "x[at + j] != 0"
-    return f"""void FL_NAME(move_places_{p.suffix}){PARAMETERS} {{
+    return f"""FL_ALIGNED void FL_NAME(move_places_{p.suffix}){PARAMETERS} {{
     const {TYPES[p.dtype][1]} *const x = (const {TYPES[p.dtype][1]} *)ptr[0];
     const int64_t count = (int64_t)param[0], last = (int64_t)param[1] - 1, width = (int64_t)param[2 + last];
     int64_t *out = (int64_t *)ptr[3] + *(const int64_t *)ptr[1], index[{MAX_DIMS}], rest = *(const int64_t *)ptr[2];

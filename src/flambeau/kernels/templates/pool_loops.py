@@ -1,5 +1,5 @@
-"""The loops of max and average pooling in up to three dimensions and of their derivatives, printed as C; run as those of convolution
-(`conv_plans.run`).
+"""The loops of max and average pooling in up to three dimensions and of their derivatives, printed as C. A plan is an array of numbers, FIELDS,
+and work on it comes in tasks, as that of convolution does.
 
 Planes of numbers side by side: a vector holds neighbouring outputs, their greatest so far and where those were, while all numbers of the
 window pass. Windows that stick out, and rows shorter than a vector, are read from a copy of their rows between walls of -infinity, which is
@@ -10,31 +10,43 @@ numbers; KW = 0 for adaptive windows, as equal as the sizes allow.
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
-from flambeau.kernels.templates import print_conv
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 
 TYPES = {"f32": ("float", "int32_t", 4), "f64": ("double", "int64_t", 8)}
 NAMES = ("max", "spread", "avg", "avg_back")
 FIELDS = """x y at planes channels xn xc xd xh xw yn yc yd yh yw D H W OD OH OW KD KH KW sd sh sw pd ph pw dd dh dw block last padded
-            divisor""".split()
+            divisor places""".split()
 
 
 def plan(fields: dict[str, int]) -> np.ndarray:
-    """The fields in their order; pointers are numbers too."""
+    """The fields in their order; the first three are filled in by the loop."""
     return np.array([fields.get(f, 0) for f in FIELDS], np.int64)
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
+def table() -> Table:
     fields = "".join(f"    {'char *' if f in ('x', 'y') else 'int64_t *' if f == 'at' else 'int64_t '}{f};\n" for f in FIELDS)
     texts = ["#include <string.h>\ntypedef struct {\n" + fields + "} Pool;\n", _orders(), _SMALL]
     for kind, (real, index, _) in TYPES.items():
         texts += [t.replace("REAL", real).replace("INDEX", index).replace("KIND", kind) for t in (_MAX, _MAX_TASKS, _AVERAGE, _SHARE)]
-    loops = [f"{name}_{kind}" for name in NAMES for kind in TYPES]
-    texts += [print_conv.loop("pool", name, "Pool") for name in loops]
-    declared = [f"void FL_NAME(pool_{name}){print_conv.PARAMETERS};\n" for name in loops]
-    return texts, declared, [print_conv.row("pool", name) for name in loops]
+    table = Table(*texts)
+    for name, kind in product(NAMES, TYPES):
+        table.texts.append(_loop(f"{name}_{kind}"))
+        table.add(f"pool.{name}_{kind}", f"pool_{name}_{kind}", "int64", f"T i64 {kind} {kind} i64", numbers=1, along=LINES)
+    return table
+
+
+def _loop(name: str) -> str:
+    """The loop over tasks. Operands: what became of the task (0: done, 2: no memory), its number, the plan, x, y, and where the greatest were found."""
+    return f"""void FL_NAME(pool_{name}){PARAMETERS} {{
+    Pool p = *(const Pool *)ptr[2];
+    p.x = ptr[3], p.y = ptr[4], p.at = p.places ? (int64_t *)ptr[5] : NULL;
+    for (int64_t i = 0; i < n; i++) *(int64_t *)(ptr[0] + i * step[0]) = {name}(&p, *(const int64_t *)(ptr[1] + i * step[1]));
+}}
+"""
 
 
 def _orders() -> str:

@@ -8,8 +8,8 @@ random windows have compiled loops in float32 and float64 (`pool_loops.py`), and
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,8 @@ import numpy as np
 from flambeau.kernels import arrays, layout
 from flambeau.kernels.indexing import gather
 from flambeau.kernels.native import native
-from flambeau.kernels.templates import conv_plans, gemm
-from flambeau.kernels.templates.pool_loops import FIELDS, plan
+from flambeau.kernels.templates import gemm
+from flambeau.kernels.templates.pool_loops import plan
 
 Array = Any
 Sizes = tuple[int, ...]
@@ -120,9 +120,9 @@ def greatest_alone(x: Array, sizes: Sizes, kernel: Sizes, stride: Sizes, padding
     """The first of `greatest_sliding`, where nobody asks for the second."""
     windows = Windows(kernel, stride, padding, dilation)
     if type(x) is np.ndarray and not _is_half(x):
-        known = _max_plan(x.shape, x.strides, x.dtype, sizes, windows)
-        if known is not None and not known[3][FIELDS.index("last")]:
-            return _run_max(x, known, False)[0]
+        way = _max_way(x.shape, x.strides, x.dtype, sizes, windows, False)
+        if way is not None:
+            return _run_max(way, x)
     return greatest_sliding(x, sizes, kernel, stride, padding, dilation)[0]
 
 
@@ -144,25 +144,70 @@ def _greatest_at_once(x: np.ndarray, sizes: Sizes, windows: Windows) -> tuple[np
     if _is_half(x):
         found = _greatest_at_once(arrays.cast(x, FLOAT32), sizes, windows)
         return None if found is None else (arrays.cast(found[0], x.dtype), found[1])
-    known = _max_plan(x.shape, x.strides, x.dtype, sizes, windows)
-    if known is None:
-        return None
-    return _run_max(x, known, True)
+    way = _max_way(x.shape, x.strides, x.dtype, sizes, windows, True)
+    return None if way is None else _run_max_at(way, x)
 
 
-def _run_max(x: np.ndarray, known: tuple, with_places: bool) -> tuple:
-    name, shape, strides, fields, tasks, work = known
-    value = native.empty_strided(shape, strides, x.dtype)
-    index = native.empty_strided(shape, strides, INT64) if with_places else None
-    fields = fields.copy()
-    fields[:3] = conv_plans.address(x), conv_plans.address(value), conv_plans.address(index) if with_places else 0  # x, y, at
-    conv_plans.run(name, fields, tasks, work)
+def greatest_ready(x: np.ndarray, sizes: Sizes, windows: Windows) -> Callable | None:
+    """What `greatest_sliding` and `greatest_adaptive` do with arrays like this one, as a function of them."""
+    way = None if len(sizes) == 3 and not windows.kernel else _max_way(x.shape, x.strides, x.dtype, sizes, windows, True)
+    return None if way is None else partial(_run_max_at, way)
+
+
+def greatest_alone_ready(x: np.ndarray, sizes: Sizes, windows: Windows) -> Callable | None:
+    """The same of `greatest_alone`."""
+    way = _max_way(x.shape, x.strides, x.dtype, sizes, windows, False)
+    return None if way is None else partial(_run_max, way)
+
+
+class Way(NamedTuple):
+    """A loop that is known, and all it takes but for arrays; shape and strides (in elements, None if they are row-major) of the result."""
+
+    into: Callable
+    shape: Sizes
+    strides: Sizes | None
+    dtype: np.dtype
+    tasks: np.ndarray
+    plan: np.ndarray
+    line: int
+
+
+def _way(name: str, shape: Sizes, strides: Sizes, dtype: np.dtype, fields: dict[str, int], tasks: int, work: int) -> Way:
+    into = native.kernel(f"pool.{name}_{KINDS[dtype.char]}").into
+    given = native.strided_view(plan(fields), (), (), 0)
+    dense = strides == layout.contiguous_strides(shape)
+    return Way(into, shape, None if dense else strides, dtype, np.arange(tasks), given, max(min(work // (8 * tasks), 1 << 15), 1))
+
+
+def _carry_out(way: Way, x: np.ndarray, y: np.ndarray, at: np.ndarray | None = None) -> None:
+    """Run all tasks of a loop on these arrays, which lie as the plan says, side by side if there is enough work for that."""
+    view, done = native.strided_view, native.empty(way.tasks.shape, INT64)
+    places = way.plan if at is None else view(at, (), (), 0)  # which is not looked at, if there are none
+    if way.into(done, way.tasks, way.plan, view(x, (), (), 0), view(y, (), (), 0), places, way.line) is NotImplemented:
+        raise RuntimeError("the compiled loops of pooling do not take their plan: they were built from other sources")
+    if 2 in done.tolist():
+        raise MemoryError("pooling: no memory for some rows of the input")
+
+
+def _result(way: Way, dtype: np.dtype) -> np.ndarray:
+    return native.empty(way.shape, dtype) if way.strides is None else native.empty_strided(way.shape, way.strides, dtype)
+
+
+def _run_max(way: Way, x: np.ndarray) -> np.ndarray:
+    value = native.empty(way.shape, way.dtype) if way.strides is None else native.empty_strided(way.shape, way.strides, way.dtype)
+    _carry_out(way, x, value)
+    return value
+
+
+def _run_max_at(way: Way, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    value, index = _result(way, way.dtype), _result(way, INT64)
+    _carry_out(way, x, value, index)
     return value, index
 
 
 @lru_cache(maxsize=256)
-def _max_plan(shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, windows: Windows) -> tuple | None:
-    """(loop, shape and strides of the result, the plan but for addresses, tasks, work); None where there is no loop."""
+def _max_way(shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, windows: Windows, places: bool) -> Way | None:
+    """How the greatest are found, and the places of them if these are asked for; None where there is no loop."""
     n, ndim = len(sizes), len(shape)
     out = (*shape[: ndim - n], *sizes)
     if ndim not in (n + 1, n + 2) or not _has_loop(dtype) or not 0 < math.prod(shape) < 1 << 31 or not math.prod(out):
@@ -170,7 +215,7 @@ def _max_plan(shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, windows
     steps = tuple([s // dtype.itemsize for s in steps])
     strides = layout.contiguous_strides(out)
     last = n > 1 and ndim == n + 2 and layout.looks_channels_last(shape, steps)
-    if last and steps[1] != 1:  # gaps between the channels
+    if last and (steps[1] != 1 or not places):  # gaps between the channels, or there is no loop for values alone
         return None
     if last:
         strides = layout.channels_last_strides(out)
@@ -180,13 +225,15 @@ def _max_plan(shape: Sizes, steps: Sizes, dtype: np.dtype, sizes: Sizes, windows
         return (*(0,) * (n + 2 - ndim), *numbers[: ndim - n], *(0,) * (3 - n), *numbers[ndim - n :])
 
     channels, batch = shape[ndim - n - 1], shape[0] if ndim == n + 2 else 1
-    fields = {"channels": channels, "planes": batch * (1 if last else channels), "last": int(last)}
+    fields = {"channels": channels, "planes": batch * (1 if last else channels), "last": int(last), "places": int(places)}
     fields |= zip("xn xc xd xh xw yn yc yd yh yw".split(), (*five(steps), *five(strides)), strict=True)
     fields |= _dimensions(shape[ndim - n :], sizes, windows)
     fields |= {"block": _rows(fields, "OD", "OH", math.prod(shape))}
+    if not (places or fields["KW"]):  # adaptive windows have no loop for values alone
+        return None
     tasks = -(-fields["planes"] * fields["OD"] * fields["OH"] // fields["block"])
     work = max(math.prod(out) * math.prod(windows.kernel), math.prod(shape)) * 2
-    return f"pool.max_{KINDS[dtype.char]}", out, strides, plan(fields), tasks, work
+    return _way("max", out, strides, dtype, fields, tasks, work)
 
 
 def _dimensions(large: Sizes, small: Sizes, windows: Windows) -> dict[str, int]:
@@ -243,14 +290,12 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
     if last and n == 2:  # channels of a pixel are neighbours
         out = native.empty_strided((*lead, *sizes), layout.channels_last_strides((*lead, *sizes)), values.dtype)
         flat, at = (arrays.contiguous(a.transpose(0, 2, 3, 1)) for a in (values, indices))
-        known, tasks = _spread_plan(lead[0], lead[1], sizes, values.shape[2:], windows)
+        way = _spread_way(values.dtype, lead[0], lead[1], sizes, values.shape[2:], windows)
     else:
         out = native.empty((*lead, *sizes), values.dtype)
         flat, at = (arrays.contiguous(a) for a in (values, indices))
-        known, tasks = _spread_plan(math.prod(lead), 1, (1, room), (1, count), None)
-    fields = known.copy()
-    fields[:3] = conv_plans.address(out), conv_plans.address(flat), conv_plans.address(at)  # x, y, at
-    conv_plans.run(f"pool.spread_{KINDS[values.dtype.char]}", fields, tasks, out.size * 8)
+        way = _spread_way(values.dtype, math.prod(lead), 1, (1, room), (1, count), None)
+    _carry_out(way, out, flat, at)
     if last and n == 3:
         order, back = arrays.orders(5, last)
         return arrays.contiguous(out.transpose(order)).transpose(back)
@@ -258,18 +303,18 @@ def spread(values: Array, indices: Array, sizes: Sizes, windows: Windows | None 
 
 
 @lru_cache(maxsize=256)
-def _spread_plan(planes: int, channels: int, large: Sizes, small: Sizes, windows: Windows | None) -> tuple[np.ndarray, int]:
-    """(the plan but for addresses, tasks): some planes to a task, or some channels of one image."""
+def _spread_way(dtype: np.dtype, planes: int, channels: int, large: Sizes, small: Sizes, windows: Windows | None) -> Way:
+    """How values are spread: some planes to a task, or some channels of one image."""
     room, some = math.prod(large), channels
     block = max(TASK // (room * channels), 1)
     while some > 32 and some * room > 2 * TASK and planes * -(-channels // some) < 8:
         some = -(-some // 2)
-    fields = {"planes": planes, "channels": channels, "block": block, "xc": some}
+    fields = {"planes": planes, "channels": channels, "block": block, "xc": some, "places": 1}
     if windows is not None and windows.kernel:
         fields |= _dimensions(large, small, windows)
     else:
         fields |= {"H": 1, "W": room, "OH": 1, "OW": math.prod(small)}
-    return plan(fields), -(-planes // block) * -(-channels // some)
+    return _way("spread", (), (), dtype, fields, -(-planes // block) * -(-channels // some), planes * channels * room * 8)
 
 
 def averaged(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:
@@ -292,21 +337,29 @@ def _averaged_at_once(x: np.ndarray, small: Sizes, large: Sizes, windows: Window
     """The same by a compiled loop; None where there is none."""
     n = len(large)
     last = n == 2 and x.ndim == 4 and layout.looks_channels_last(*arrays.view_of(x))
-    known = _average_plan(x.shape, x.dtype, small, large, windows, back, last)
-    if known is None:
-        return None
-    name, shape, strides, fields, tasks, work = known
-    x = arrays.contiguous(x.transpose(0, 2, 3, 1) if last else x)
-    out = native.empty_strided(shape, strides, x.dtype)
-    fields = fields.copy()
-    fields[:2] = (conv_plans.address(out), conv_plans.address(x)) if back else (conv_plans.address(x), conv_plans.address(out))  # x, y
-    conv_plans.run(name, fields, tasks, work)
+    way = _average_way(x.shape, x.dtype, small, large, windows, back, last)
+    return None if way is None else _run_average(way, back, arrays.contiguous(x.transpose(0, 2, 3, 1) if last else x))
+
+
+def averaged_ready(x: np.ndarray, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Callable | None:
+    """What `averaged` does with arrays like this one, if it is row-major, as a function of them."""
+    way = _average_way(x.shape, x.dtype, small, large, windows, back, False) if x.flags.c_contiguous else None
+    last = way is not None and len(large) == 2 and x.ndim == 4 and layout.looks_channels_last(*arrays.view_of(x))
+    return None if way is None or last else partial(_run_average, way, back)
+
+
+def _run_average(way: Way, back: bool, x: np.ndarray) -> np.ndarray:
+    out = native.empty(way.shape, way.dtype) if way.strides is None else native.empty_strided(way.shape, way.strides, way.dtype)
+    if back:
+        _carry_out(way, out, x)
+    else:
+        _carry_out(way, x, out)
     return out
 
 
 @lru_cache(maxsize=256)
-def _average_plan(shape: Sizes, dtype: np.dtype, small: Sizes, large: Sizes, windows: Windows, back: bool, last: bool) -> tuple | None:
-    """(loop, shape and strides of the result, the plan but for addresses, tasks, work), or None."""
+def _average_way(shape: Sizes, dtype: np.dtype, small: Sizes, large: Sizes, windows: Windows, back: bool, last: bool) -> Way | None:
+    """How averages are found, or shared; None where there is no loop."""
     lead = shape[: len(shape) - len(small)]
     if not _has_loop(dtype) or not math.prod(shape) or not math.prod(small):
         return None
@@ -319,7 +372,7 @@ def _average_plan(shape: Sizes, dtype: np.dtype, small: Sizes, large: Sizes, win
     out = (*lead, *(large if back else small))
     strides = layout.channels_last_strides(out) if last else layout.contiguous_strides(out)
     work = max(math.prod(lead) * math.prod(small) * math.prod(windows.kernel), size) * 2
-    return f"pool.{'avg_back' if back else 'avg'}_{KINDS[dtype.char]}", out, strides, plan(fields), tasks, work
+    return _way("avg_back" if back else "avg", out, strides, dtype, fields, tasks, work)
 
 
 def _mean(x: Array, small: Sizes, large: Sizes, windows: Windows, back: bool) -> Array:

@@ -13,30 +13,24 @@ thread adds them up in order). `facts` are sizes, and elements from row to row; 
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_table import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 from flambeau.kernels.templates import print_products
 from flambeau.kernels.templates.attention import BACKWARD, FACTS, FORWARD
 
 KEYS = 128  # keys to a block
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [*print_products.texts(), _EXP], [], []
+def table() -> Table:
+    loops = Table(*print_products.texts(), _EXP)
     for kind, (real, _, wide) in print_products.REALS.items():
         sizes = {"kind": kind, "real": real, "wide": wide, "half": wide // 2, "block": KEYS, "whole": wide // 4, "far": 8 * wide}
         passes = {name: _PASS.replace("{body}", text).format(**sizes) for name, text in _PASSES.items()}
-        texts.append(_PRODUCTS.format(integer="int32_t" if kind == "f32" else "int64_t", **sizes))
+        loops.texts.append(_PRODUCTS.format(integer="int32_t" if kind == "f32" else "int64_t", **sizes))
         for name, operands, body in (("forward", FORWARD, _FORWARD), ("backward", BACKWARD, _BACKWARD)):
-            function = f"FL_NAME(attention_{name}_{kind})"
             inner = body.format(**sizes, **passes)
-            texts.append(f"void {function}{PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
-            declarations.append(f"void {function}{PARAMETERS};\n")
-            enum = f"FL_{kind.upper()}"
-            n = len(operands) - 1
-            inputs = ", ".join([enum] * (n - 1) + ["FL_I64"])
-            rows.append(f'{{"attention.{name}", {function}, {enum}, {n}, 2, 1, {enum}, {{{inputs}}}, {LINES}}}')
-    return texts, declarations, rows
+            loops.texts.append(f"void FL_NAME(attention_{name}_{kind}){PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
+            loops.add(f"attention.{name}", f"attention_{name}_{kind}", kind, "T " * (len(operands) - 2) + "i64", 2, LINES)
+    return loops
 
 
 def _each(real: str, operands: tuple[str, ...]) -> str:

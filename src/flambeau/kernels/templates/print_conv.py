@@ -15,6 +15,9 @@ compiled for each variant.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 from flambeau.kernels.templates import print_depthwise
 
 TILES = {16: {1: 14, 2: 12, 3: 8, 4: 6}, 8: {1: 6, 2: 6}, 4: {1: 6, 2: 6}}  # width of a vector: {vectors across: rows}
@@ -34,15 +37,13 @@ NAMES = (
     "depthwise_pack",
     "depthwise_last",
 )
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 
 # What a task reads, in this order; pointers are numbers too. conv_plans.py fills it in by name.
 FIELDS = """x w y bias groups cin cout xn xc xd xh xw wg wo wc wd wh ww yn yc yd yh yw D H W OD OH OW KD KH KW sd sh sw pd ph pw dd dh dw
             rows cols splits parts N pitch""".split()
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
+def table() -> Table:
     tiles = [line for width in TILES for line in (CONDITIONS[width], *_tiles(width))]
     fields = "".join(f"    {'float *' if f in ('x', 'w', 'y', 'bias') else 'int64_t '}{f};\n" for f in FIELDS)
     texts = [
@@ -57,23 +58,19 @@ def table() -> tuple[list[str], list[str], list[str]]:
         _SUMS,
         *print_depthwise.texts(),
     ]
-    texts += [loop("conv", name, "Conv") for name in NAMES]
-    declared = [f"void FL_NAME(conv_{name}){PARAMETERS};\n" for name in NAMES]
-    return texts, declared, [row("conv", name) for name in NAMES]
+    return tasks(Table(*texts), "conv", NAMES, "Conv")
 
 
-def loop(room: str, name: str, plan: str) -> str:
-    """The loop over tasks. Operands: what became of the task (0: done, 1: some result is not finite, 2: no memory), its number, the plan."""
-    return f"""void FL_NAME({room}_{name}){PARAMETERS} {{
+def tasks(loops: Table, room: str, names: Iterable[str], plan: str) -> Table:
+    """Loops over tasks. Operands: what became of the task (0: done, 1: some result is not finite, 2: no memory), its number, the plan."""
+    for name in names:
+        loops.texts.append(f"""void FL_NAME({room}_{name}){PARAMETERS} {{
     for (int64_t i = 0; i < n; i++)
         *(int64_t *)(ptr[0] + i * step[0]) = {name}((const {plan} *)(ptr[2] + i * step[2]), *(const int64_t *)(ptr[1] + i * step[1]));
 }}
-"""
-
-
-def row(room: str, name: str) -> str:
-    """The row of the launcher's table."""
-    return f'{{"{room}.{name}", FL_NAME({room}_{name}), FL_I64, 2, 1, 1, FL_I64, {{FL_I64, FL_I64}}, 128}}'
+""")
+        loops.add(f"{room}.{name}", f"{room}_{name}", "i64", "T i64", 1, LINES)
+    return loops
 
 
 def _tiles(width: int):

@@ -14,7 +14,7 @@ those of the row are so few that the products of the bytes themselves fit 16: no
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_table import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 from flambeau.kernels.templates.print_recurrent import _STEP, CELLS
 from flambeau.kernels.templates.recurrent import GATES
 
@@ -23,27 +23,20 @@ BLOCK, DEPTH = 48, 128  # rows, and bytes of each, for which a part of a panel s
 MOST = {"vnni": 6, "avx2": 3, "narrow": 3, "plain": 1}  # rows of a tile
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
+def table() -> Table:
     texts = [_HEAD, "#ifdef __AVX512F__\n", *map(_vnni, range(1, MOST["vnni"] + 1)), "#endif\n#ifdef __AVX2__\n"]
     texts += [*map(_avx2, range(1, MOST["avx2"] + 1)), *map(_narrow, range(1, MOST["narrow"] + 1)), "#endif\n", _PLAIN, _pick(), _TEXT]
-    entries = {
-        "range": ("FL_F32", ["FL_F32", "FL_I64"], 1),
-        "rows": ("FL_U8", ["FL_F32", "FL_F32", "FL_F32", "FL_I64"], 5),
-        "product": ("FL_F32", ["FL_U8", "FL_I8", "FL_F32", "FL_F32", "FL_I64", "FL_I64"], 6),
-    }
+    entries = {"range": ("f32", "f32 i64", 1), "rows": ("u8", "f32 f32 f32 i64", 5), "product": ("f32", "u8 i8 f32 f32 i64 i64", 6)}
     for cell, (formula, _) in CELLS.items():
         state, start = ("cell", "c0") if cell == "lstm" else ("out", "h0")
         words = {"cell": cell, "gates": GATES[cell], "formula": formula.format(real="float"), "state": state, "start": start}
         texts += [_CELL.format(**words), _STEPS.format(**words)]
-        entries[cell] = "FL_F32", ["FL_F32"] * 4, 2
-        entries[f"{cell}_steps"] = "FL_F32", ["FL_F32", "FL_U8", *["FL_F32"] * 3, "FL_I8", *["FL_F32"] * 2, "FL_I64", "FL_F32"], 4
-    declarations = [f"void FL_NAME(quantized_{name}){PARAMETERS};\n" for name in entries]
-    rows = [
-        f'{{"quantized.{name}", FL_NAME(quantized_{name}), {out}, {len(inputs)}, {numbers}, 0, {out}, {{{", ".join(inputs)}}}, {LINES}}}'
-        for name, (out, inputs, numbers) in entries.items()
-    ]
-    return texts, declarations, rows
+        entries[cell] = "f32", "f32 f32 f32 f32", 2
+        entries[f"{cell}_steps"] = "f32", "f32 u8 f32 f32 f32 i8 f32 f32 i64 f32", 4
+    loops = Table(*texts)
+    for name, (out, operands, numbers) in entries.items():
+        loops.add(f"quantized.{name}", f"quantized_{name}", out, operands, numbers, LINES)
+    return loops
 
 
 def _function(kind: str, rows: int, target: str, lines: list[str]) -> str:

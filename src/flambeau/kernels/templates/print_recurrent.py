@@ -12,7 +12,7 @@ A step has the rows from offsets[t] to offsets[t + 1]; `kept` of a thread's rows
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_table import LINES, PARAMETERS
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 from flambeau.kernels.templates import print_products
 from flambeau.kernels.templates.recurrent import BACKWARD, FACTS, FORWARD, GATES
 
@@ -45,18 +45,15 @@ CELLS = {
 }
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, declarations, rows = [*print_products.texts(), f"enum {{ WORTH_A_THREAD = {WORTH_A_THREAD} }};\n"], [], []
+def table() -> Table:
+    loops = Table(*print_products.texts(), f"enum {{ WORTH_A_THREAD = {WORTH_A_THREAD} }};\n")
     for kind, (real, which, _) in print_products.REALS.items():
-        texts.append(_DOTS.format(kind=kind, real=real, which=which))
-        texts.append(f"#undef SIGMOID\n#undef TANH\n#define SIGMOID fl_sigmoid_{kind}\n#define TANH fl_tanh_{kind}\n")
-        enum = f"FL_{kind.upper()}"
+        loops.texts.append(_DOTS.format(kind=kind, real=real, which=which))
+        loops.texts.append(f"#undef SIGMOID\n#undef TANH\n#define SIGMOID fl_sigmoid_{kind}\n#define TANH fl_tanh_{kind}\n")
         for cell, formulas in CELLS.items():
             for name, operands, body, formula in zip(
                 ("forward", "backward"), (FORWARD, BACKWARD), (_FORWARD, _BACKWARD), formulas, strict=True
             ):
-                function = f"FL_NAME(recurrent_{cell}_{name}_{kind})"
                 state = "cell" if cell == "lstm" else "out"
                 words = dict(
                     kind=kind, real=real, gates=GATES[cell], formula=formula.format(real=real), state=state, cell=cell,
@@ -64,13 +61,12 @@ def table() -> tuple[list[str], list[str], list[str]]:
                     lstm=int(cell == "lstm"),
                 )  # fmt: skip
                 if name == "forward":
-                    texts.append(_UNITS.format(**words))
+                    loops.texts.append(_UNITS.format(**words))
                 inner = body.format(**words)
-                texts.append(f"void {function}{PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
-                declarations.append(f"void {function}{PARAMETERS};\n")
-                inputs = ", ".join([enum] * (len(operands) - 2) + ["FL_I64"])
-                rows.append(f'{{"recurrent.{cell}_{name}", {function}, {enum}, {len(operands) - 1}, 1, 1, {enum}, {{{inputs}}}, {LINES}}}')
-    return texts, declarations, rows
+                function, kinds = f"recurrent_{cell}_{name}_{kind}", "T " * (len(operands) - 2) + "i64"
+                loops.texts.append(f"void FL_NAME({function}){PARAMETERS} {{\n{_each(real, operands)}{inner}}}\n}}\n")
+                loops.add(f"recurrent.{cell}_{name}", function, kind, kinds, 1, LINES)
+    return loops
 
 
 def _each(real: str, operands: tuple[str, ...]) -> str:

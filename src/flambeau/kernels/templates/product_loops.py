@@ -8,9 +8,9 @@ The rows of a result are added up four at a time in registers, two vectors wide,
 
 from __future__ import annotations
 
-from flambeau.kernels.language.print_c import ENUM, TYPES
+from flambeau.kernels.language.print_c import TYPES
+from flambeau.kernels.language.print_table import LINES, PARAMETERS, Table
 
-PARAMETERS = "(char *const *ptr, const int64_t *step, int64_t n, const double *param)"
 WHOLE = {
     "uint8": "uint8_t",
     "int8": "uint8_t",
@@ -21,20 +21,16 @@ WHOLE = {
 ROWS = 4
 
 
-def table() -> tuple[list[str], list[str], list[str]]:
-    """(C texts, declarations, rows of the launcher's table)."""
-    texts, names, rows = [], [], []
+def table() -> Table:
+    loops = Table()
     for dtype, word in WHOLE.items():
-        suffix, enum = TYPES[dtype][0], ENUM[dtype]
-        texts.append(_product(f"product_{suffix}", word))
-        names.append(f"product_{suffix}")
-        rows.append(f'{{"product.whole", FL_NAME(product_{suffix}), {enum}, 2, 8, 3, {enum}, {{{enum}, {enum}}}, FL_LINES}}')
-    for dtype, (storage, total) in {"float32": ("float", "FL_F64"), "float64": ("double", "FL_F64")}.items():
-        suffix, enum = TYPES[dtype][0], ENUM[dtype]
-        texts.append(_dot(f"product_dot_{suffix}", storage))
-        names.append(f"product_dot_{suffix}")
-        rows.append(f'{{"product.dot", FL_NAME(product_dot_{suffix}), {enum}, 2, 1, 3, {total}, {{{enum}, {enum}}}, FL_LINES}}')
-    return texts, [f"void FL_NAME({name}){PARAMETERS};\n" for name in names], rows
+        function = f"product_{TYPES[dtype][0]}"
+        loops.texts.append(_product(function, word))
+        loops.add("product.whole", function, dtype, "T T", 8, LINES)
+    for kind, real in (("f32", "float"), ("f64", "double")):
+        loops.texts.append(_dot(f"product_dot_{kind}", real))
+        loops.add("product.dot", f"product_dot_{kind}", kind, "T T", 1, LINES, out="f64")
+    return loops
 
 
 def _product(name: str, word: str) -> str:

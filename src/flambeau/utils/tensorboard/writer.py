@@ -16,6 +16,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from flambeau.errors import refusal
 from flambeau.utils.tensorboard import records
 
 
@@ -262,14 +263,6 @@ def _sprite(pictures: np.ndarray) -> bytes:
     )
 
 
-def _missing(name: str, why: str) -> Callable[..., None]:
-    def refuse(self: SummaryWriter, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"SummaryWriter.{name} is not there: {why}")
-
-    refuse.__name__ = name
-    return refuse
-
-
 for _names, _why in {
     "add_graph add_onnx_graph": "there is no graph of a model to draw, the Python that runs is the model. add_text(str(model)) shows its layers",
     "add_video add_audio add_mesh": "moving pictures, sounds and meshes are not written; add_images shows the frames of a video",
@@ -278,4 +271,4 @@ for _names, _why in {
     "add_custom_scalars add_custom_scalars_multilinechart add_custom_scalars_marginchart": "add_scalars puts several curves into one diagram",
 }.items():
     for _name in _names.split():
-        setattr(SummaryWriter, _name, _missing(_name, _why))
+        setattr(SummaryWriter, _name, refusal(f"SummaryWriter.{_name}", NotImplementedError, f"is not there: {_why}"))

@@ -5,6 +5,7 @@ Random transforms draw from the default generator what torchvision draws, in its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from numbers import Number
 from typing import Any
@@ -30,9 +31,14 @@ def _text(value: Any) -> str:
 
 
 class Sometimes(Transform):
-    """A change that is made with probability p, and otherwise is not: subclasses say which in `change`."""
+    """A change that is made with probability p, and otherwise is not: `class RandomInvert(Sometimes, of=F.invert)`."""
 
     shown = ("p",)
+    of: Callable
+
+    def __init_subclass__(cls, of: Callable | None = None):
+        if of is not None:
+            cls.of = staticmethod(of)
 
     def __init__(self, p: float = 0.5):
         super().__init__()
@@ -42,7 +48,7 @@ class Sometimes(Transform):
         return self.change(img) if chance() < self.p else img
 
     def change(self, img: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} does not say what it changes: define change(img)")
+        return self.of(img)
 
 
 # -- draws ---------------------------------------------------------------------------------------------------------

@@ -118,25 +118,16 @@ class GaussianBlur(Transform):
         return F.gaussian_blur(img, list(self.kernel_size), [sigma, sigma])
 
 
-class RandomInvert(Sometimes):
+class RandomInvert(Sometimes, of=F.invert):
     """Black for white, with probability p."""
 
-    def change(self, img: Any) -> Any:
-        return F.invert(img)
 
-
-class RandomAutocontrast(Sometimes):
+class RandomAutocontrast(Sometimes, of=F.autocontrast):
     """Stretched from black to white, with probability p."""
 
-    def change(self, img: Any) -> Any:
-        return F.autocontrast(img)
 
-
-class RandomEqualize(Sometimes):
+class RandomEqualize(Sometimes, of=F.equalize):
     """Levels made equally frequent, with probability p."""
-
-    def change(self, img: Any) -> Any:
-        return F.equalize(img)
 
 
 class _WithAmount(Sometimes):
@@ -144,11 +135,14 @@ class _WithAmount(Sometimes):
 
     amount: str
 
+    def change(self, img: Any) -> Any:
+        return self.of(img, getattr(self, self.amount))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.amount}={getattr(self, self.amount)},p={self.p})"
 
 
-class RandomPosterize(_WithAmount):
+class RandomPosterize(_WithAmount, of=F.posterize):
     """Only the highest bits kept, with probability p."""
 
     amount = "bits"
@@ -157,11 +151,8 @@ class RandomPosterize(_WithAmount):
         super().__init__(p)
         self.bits = bits
 
-    def change(self, img: Any) -> Any:
-        return F.posterize(img, self.bits)
 
-
-class RandomSolarize(_WithAmount):
+class RandomSolarize(_WithAmount, of=F.solarize):
     """Inverted above a threshold, with probability p."""
 
     amount = "threshold"
@@ -170,11 +161,8 @@ class RandomSolarize(_WithAmount):
         super().__init__(p)
         self.threshold = threshold
 
-    def change(self, img: Any) -> Any:
-        return F.solarize(img, self.threshold)
 
-
-class RandomAdjustSharpness(_WithAmount):
+class RandomAdjustSharpness(_WithAmount, of=F.adjust_sharpness):
     """Sharper or softer by a factor, with probability p."""
 
     amount = "sharpness_factor"
@@ -182,6 +170,3 @@ class RandomAdjustSharpness(_WithAmount):
     def __init__(self, sharpness_factor: float, p: float = 0.5):
         super().__init__(p)
         self.sharpness_factor = sharpness_factor
-
-    def change(self, img: Any) -> Any:
-        return F.adjust_sharpness(img, self.sharpness_factor)

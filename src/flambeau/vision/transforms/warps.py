@@ -12,18 +12,12 @@ from flambeau.vision.transforms.functional.images import InterpolationMode, inte
 __all__ = ["RandomAffine", "RandomHorizontalFlip", "RandomPerspective", "RandomRotation", "RandomVerticalFlip"]
 
 
-class RandomHorizontalFlip(Sometimes):
+class RandomHorizontalFlip(Sometimes, of=F.hflip):
     """Left and right exchanged, with probability p."""
 
-    def change(self, img: Any) -> Any:
-        return F.hflip(img)
 
-
-class RandomVerticalFlip(Sometimes):
+class RandomVerticalFlip(Sometimes, of=F.vflip):
     """Above and below exchanged, with probability p."""
-
-    def change(self, img: Any) -> Any:
-        return F.vflip(img)
 
 
 class RandomRotation(Transform):
@@ -41,10 +35,8 @@ class RandomRotation(Transform):
         self.degrees = angles(degrees, "degrees")
         if center is not None:
             sequence_of(center, "center", (2,))
-        if not isinstance(fill, (Number, tuple, list, type(None))):
-            raise TypeError("Fill should be either a sequence or a number.")
         self.interpolation, self.expand, self.center = interpolation_mode(interpolation), expand, center
-        self.fill = 0 if fill is None else fill
+        self.fill = _filling(fill)
 
     shown = ("degrees", "interpolation", "expand", "fill")
 
@@ -84,12 +76,10 @@ class RandomAffine(Transform):
             if not all(s > 0 for s in scale):
                 raise ValueError("scale values should be positive")
         self.shear = None if shear is None else angles(shear, "shear", (2, 4))
-        if not isinstance(fill, (Number, tuple, list, type(None))):
-            raise TypeError("Fill should be either a sequence or a number.")
         if center is not None:
             sequence_of(center, "center", (2,))
         self.translate, self.scale, self.center = translate, scale, center
-        self.interpolation, self.fill = interpolation_mode(interpolation), 0 if fill is None else fill
+        self.interpolation, self.fill = interpolation_mode(interpolation), _filling(fill)
 
     @staticmethod
     def get_params(
@@ -134,9 +124,7 @@ class RandomPerspective(Transform):
         fill: Any = 0,
     ):
         super().__init__()
-        if not isinstance(fill, (Number, tuple, list, type(None))):
-            raise TypeError("Fill should be either a sequence or a number.")
-        self.distortion_scale, self.p, self.fill = distortion_scale, p, 0 if fill is None else fill
+        self.distortion_scale, self.p, self.fill = distortion_scale, p, _filling(fill)
         self.interpolation = interpolation_mode(interpolation)
 
     @staticmethod
@@ -152,3 +140,10 @@ class RandomPerspective(Transform):
         if chance() >= self.p:
             return img
         return F.perspective(img, *self.get_params(w, h, self.distortion_scale), self.interpolation, self.fill)
+
+
+def _filling(fill: Any) -> Any:
+    """What takes the place of pixels that came from outside."""
+    if not isinstance(fill, (Number, tuple, list, type(None))):
+        raise TypeError("Fill should be either a sequence or a number.")
+    return 0 if fill is None else fill
