@@ -468,7 +468,8 @@ static uint16_t fl_f32_to_f16(float f) { _Float16 v = (_Float16)f; uint16_t h; m
 """
 
 
-COMPILER = ["g++", "-std=c++17", "-O0", "-w", "-fwrapv", "-fPIC"]
+# Kernels have parts of the same names, which are other things in each: "unique" symbols would make one of all of them.
+COMPILER = ["g++", "-std=c++17", "-O0", "-w", "-fwrapv", "-fPIC", "-fno-gnu-unique"]
 
 
 @lru_cache(1)
