@@ -597,3 +597,24 @@ def gradient_edge_of_constant(T):
 def test_grad(question):
     """autograd.grad returns what PyTorch returns."""
     agree(question)
+
+
+class _Silent(flambeau.autograd.Function):
+    """A function that sends nothing back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+def test_a_node_of_several_results_that_receives_nothing_sends_nothing():
+    """Its derivative looked for the first gradient, and found none."""
+    x = flambeau.ones(2, 2, requires_grad=True)
+    loss = _Silent.apply(x.unbind(0)[0]).sum() + x.sum()
+    assert flambeau.equal(flambeau.autograd.grad(loss, x, retain_graph=True)[0], flambeau.ones(2, 2))
+    loss.backward()
+    assert flambeau.equal(x.grad, flambeau.ones(2, 2))

@@ -156,10 +156,10 @@ def flow(edges: Sequence, sent: list, keep_graph: bool, goal: Goal | None) -> No
             if sent is None:
                 edges = ()
                 continue
-        elif node.n_outputs > 1:
-            sent = node.apply(*grads)
-        elif grads is not None or node.runs_without_grad:
+        elif node.n_outputs == 1 and (grads is not None or node.runs_without_grad):
             sent = node.apply(grads)
+        elif node.n_outputs > 1 and (node.runs_without_grad or any([g is not None for g in grads])):
+            sent = node.apply(*grads)
         else:
             sent = [None] * len(node.edges)
         if not keep_graph:
