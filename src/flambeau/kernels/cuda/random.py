@@ -26,7 +26,7 @@ from flambeau.kernels import arrays
 from flambeau.kernels.cuda import graphs
 from flambeau.kernels.cuda.launch import compiled, empty, strided
 from flambeau.kernels.language.print_cuda import THREADS
-from flambeau.kernels.random import sampling
+from flambeau.kernels.random import checks, sampling
 from flambeau.kernels.templates.cuda_random import FORMULAS, INTEGERS, per_turn, print_dropout, print_random
 
 
@@ -210,12 +210,12 @@ def _elementwise(kind: str, generator: Generator, shape, dtype: np.dtype, device
 def _integers(generator: Generator, shape, dtype: np.dtype, low: int, high: int | None):
     if high is None and low == -(2**63):
         return _words(generator, shape, dtype, 0, 0, 64)
-    low, span = sampling._integer_range(dtype, low, high)
+    low, span = checks.integer_range(dtype, low, high)
     return _words(generator, shape, dtype, low, span, 64 if span >= 2**28 else 32)
 
 
 def _all_integers(generator: Generator, shape, dtype: np.dtype):
-    _, largest, digits = sampling._integer_limits(dtype)
+    _, largest, digits = checks.integer_limits(dtype)
     span = (2**digits if digits else int(largest)) + 1
     return _words(generator, shape, dtype, 0, span, 64 if dtype.itemsize == 8 else 32)
 
@@ -230,7 +230,7 @@ def _words(generator: Generator, shape, dtype: np.dtype, low: int, span: int, bi
 
 def permutation(generator: Generator, n: int, dtype: np.dtype, device: devices.device):
     """0 to n - 1 in random order: the order that sorts random words. -> (n,)"""
-    sampling._check_permutation(n, np.dtype(dtype))
+    checks.check_permutation(n, np.dtype(dtype))
     with Device(device.index):
         order = cupy.argsort(_words(generator, (n,), np.dtype(np.int64), 0, 0, 64))
         return arrays.cast(order, np.dtype(dtype))
@@ -239,7 +239,7 @@ def permutation(generator: Generator, n: int, dtype: np.dtype, device: devices.d
 def multinomial(generator: Generator, weights, num_samples: int, replacement: bool):
     """Category numbers drawn with the given weights. (rows, categories) -> (rows, num_samples) int64; also (C,) -> (S,)"""
     with Device(weights.data.device_id):
-        sampling._check_multinomial(arrays.to_device(weights, devices.cpu), num_samples, replacement)
+        checks.check_multinomial(arrays.to_device(weights, devices.cpu), num_samples, replacement)
         wide = arrays.cast(weights, np.dtype(np.float64 if weights.dtype == np.float64 else np.float32))
         rows = cupy.ascontiguousarray(wide).reshape(-1, weights.shape[-1])
         if replacement and num_samples > 1:

@@ -22,9 +22,8 @@ C; without it, here in NumPy.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,24 @@ import numpy as np
 from flambeau.generators import Generator, default_generator
 from flambeau.kernels import layout
 from flambeau.kernels.native import native
-from flambeau.kernels.reductions import folding
+from flambeau.kernels.random.checks import (
+    INT32,
+    INT64,
+    MANTISSA,
+    PLAIN_INTEGERS,
+    WITH_INTEGERS,
+    check_multinomial,
+    check_permutation,
+    check_std,
+    check_uniform_range,
+    integer_limits,
+    integer_range,
+    name_of,
+    need_floating,
+    opmath_of,
+    rounded_to,
+    within_one,
+)
 
 Shape = int | Sequence[int]
 lib = native.lib
@@ -49,15 +65,15 @@ def uniform(generator: Generator, shape: Shape, dtype, low: float = 0.0, high: f
     dtype = np.dtype(dtype)
     if dtype.kind == "c":
         return _complex(uniform, generator, shape, dtype, low, high)
-    _need_floating("uniform_", dtype)
-    _check_uniform_range(dtype, low, high)
+    need_floating("uniform_", dtype)
+    check_uniform_range(dtype, low, high)
     if out is None or dtype.char not in "fd":
-        out = native.empty(shape, _opmath(dtype))
+        out = native.empty(shape, opmath_of(dtype))
     with generator.lock:
         _fill_uniform(generator, out, low, high)
     if out.dtype != dtype:
-        first, end = _rounded(np.array([low, high]), dtype)
-        out = _rounded(out, dtype)
+        first, end = rounded_to(np.array([low, high]), dtype)
+        out = rounded_to(out, dtype)
         out[out == end] = first
     return out
 
@@ -72,7 +88,7 @@ def filler(kind: str, out: np.ndarray, **parameters: Any) -> Callable[[np.ndarra
 def _uniform_filler(out: np.ndarray, low: float = 0.0, high: float = 1.0) -> Callable | None:
     if out.dtype.char not in "fd":
         return None
-    _check_uniform_range(out.dtype, low, high)
+    check_uniform_range(out.dtype, low, high)
     return _filling_by("uniform", out, low, high)
 
 
@@ -87,7 +103,7 @@ def _normal_filler(out: np.ndarray, mean: float = 0.0, std: float = 1.0) -> Call
 def _serial_filler(out: np.ndarray) -> Callable:
     """A few numbers, of pairs whose second one may wait for the next call: see `_serial`."""
     n, shape, strides, view = out.size, out.shape, layout.contiguous_strides(out.shape), native.strided_view
-    generator, cast = default_generator, native.kernel(f"to_{_name(out.dtype)}").into
+    generator, cast = default_generator, native.kernel(f"to_{name_of(out.dtype)}").into
     draw, words, uniform, pairs = lib.draw, default_generator.words, _loop("uniform_f64"), _loop("pairs")
 
     def run(out: np.ndarray) -> np.ndarray:
@@ -125,16 +141,16 @@ def _filling_by(name: str, out: np.ndarray, *numbers: float) -> Callable:
 def _bernoulli_filler(out: np.ndarray, p: float = 0.5) -> Callable | None:
     if out.dtype.char not in "fd" or isinstance(p, np.ndarray) or not 0 <= p <= 1:
         return None
-    return _filling_from(f"{_of_real('choice', out)}", out.shape, _INT64, float(math.ceil(p * 2**53)), 1.0)
+    return _filling_from(f"{_of_real('choice', out)}", out.shape, INT64, float(math.ceil(p * 2**53)), 1.0)
 
 
 def _randint_filler(out: np.ndarray, low: int, high: int | None) -> Callable | None:
-    name = _name(out.dtype)
-    if high is None or name not in _WITH_INTEGERS:
+    name = name_of(out.dtype)
+    if high is None or name not in WITH_INTEGERS:
         return None
-    low, span = _integer_range(out.dtype, low, high)
+    low, span = integer_range(out.dtype, low, high)
     wide = span >= 2**28
-    return _filling_from(f"integers{64 if wide else 32}_{name}", out.shape, _INT64 if wide else _INT32, *_as_int64(span, low))
+    return _filling_from(f"integers{64 if wide else 32}_{name}", out.shape, INT64 if wide else INT32, *_as_int64(span, low))
 
 
 def _filling_from(name: str, shape: tuple, kind: np.dtype, *numbers: float) -> Callable:
@@ -171,21 +187,21 @@ def normal(
     """
     dtype = np.dtype(dtype)
     if isinstance(mean, np.ndarray) or isinstance(std, np.ndarray) or not std >= 0:
-        _check_std(std)
+        check_std(std)
         return _normal_around(generator, shape, dtype, mean, std)
     if dtype.kind == "c":  # real and imaginary parts share the variance
         return _complex(normal, generator, shape, dtype, mean, std / math.sqrt(2), contiguous=contiguous)
     out = native.empty(shape, dtype) if out is None else out
     if out.size == 0:
         return out
-    _need_floating("normal_", dtype)
+    need_floating("normal_", dtype)
     with generator.lock:
         if out.size >= 16 and contiguous:
             _normal_blocks(generator, out, mean, std)
         elif out.size < 16 and mean == 0 and dtype.char in "fd" and math.isfinite(std):
             out.reshape(-1)[:] = _serial(generator, out.size) * std
         else:
-            out.reshape(-1)[:] = _rounded(_normal_serial(generator, out.size, mean, std), dtype)
+            out.reshape(-1)[:] = rounded_to(_normal_serial(generator, out.size, mean, std), dtype)
     return out
 
 
@@ -213,7 +229,7 @@ def cauchy(generator: Generator, shape: Shape, dtype, median: float = 0.0, sigma
     """Cauchy, a curve with tails too heavy for a mean: median + sigma tan(pi (u - 1/2))."""
     if not sigma > 0:
         raise RuntimeError(f"cauchy_: the half-width sigma must be greater than 0, but found sigma={sigma}")
-    _need_floating("cauchy_", np.dtype(dtype), RuntimeError)  # of an empty array too, unlike the others
+    need_floating("cauchy_", np.dtype(dtype), RuntimeError)  # of an empty array too, unlike the others
     return _from_float64(
         "cauchy_", generator, shape, dtype, lambda n: _fma64(_libm("tan", math.pi * (unit(generator, n) - 0.5)), sigma, median)
     )
@@ -225,7 +241,7 @@ def rrelu_slopes(generator: Generator, count: int, dtype, lower: float, upper: f
     Uniform on [lower, upper), in float64 for float64 and in float32 otherwise. Not `uniform`: PyTorch draws 53 bits here
     whatever the dtype, and compiles this kernel without fused multiply-add, so product and sum are rounded separately.
     """
-    opmath = _opmath(np.dtype(dtype))
+    opmath = opmath_of(np.dtype(dtype))
     low, high = float(opmath.type(lower)), float(opmath.type(upper))
     with generator.lock:
         return (unit(generator, count) * (high - low) + low).astype(opmath)
@@ -243,11 +259,11 @@ def randint(generator: Generator, shape: Shape, low: int, high: int | None, dtyp
     dtype = np.dtype(dtype)
     out = native.empty(shape, dtype) if out is None else out
     if high is None and low == -(2**63):
-        if out.size and _name(dtype) not in ("int64", "float64", "float32", "bfloat16"):
-            error = RuntimeError if _name(dtype) in _PLAIN_INTEGERS else NotImplementedError
-            raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {_name(dtype)}")
+        if out.size and name_of(dtype) not in ("int64", "float64", "float32", "bfloat16"):
+            error = RuntimeError if name_of(dtype) in PLAIN_INTEGERS else NotImplementedError
+            raise error(f"random_: the whole range of int64 needs int64, float64, float32 or bfloat16, but found {name_of(dtype)}")
         return _fill_integers(generator, out, 0, 2**64, True)
-    low, span = _integer_range(dtype, low, high)
+    low, span = integer_range(dtype, low, high)
     # % favours small values by up to range / 2**32; PyTorch takes twice the bits once that would exceed a few percent.
     return _fill_integers(generator, out, low, span, span >= 2**28)
 
@@ -258,16 +274,16 @@ def random_full(generator: Generator, shape: Shape, dtype) -> np.ndarray:
     out = native.empty(shape, dtype)
     if out.size == 0:
         return out
-    if _name(dtype) not in _MANTISSA and _name(dtype) not in ("bool", *_PLAIN_INTEGERS):
-        raise NotImplementedError(f"random_: not available for {_name(dtype)} without bounds; try random_(low, high)")
-    _, largest, digits = _integer_limits(dtype)
-    return _fill_integers(generator, out, 0, (2**digits if digits else int(largest)) + 1, _name(dtype) in ("int64", "float64"))
+    if name_of(dtype) not in MANTISSA and name_of(dtype) not in ("bool", *PLAIN_INTEGERS):
+        raise NotImplementedError(f"random_: not available for {name_of(dtype)} without bounds; try random_(low, high)")
+    _, largest, digits = integer_limits(dtype)
+    return _fill_integers(generator, out, 0, (2**digits if digits else int(largest)) + 1, name_of(dtype) in ("int64", "float64"))
 
 
 def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, wide: bool) -> np.ndarray:
     """Fill the array with low + word % span."""
-    name = _name(out.dtype)
-    is_compiled = lib is not None and name in _WITH_INTEGERS
+    name = name_of(out.dtype)
+    is_compiled = lib is not None and name in WITH_INTEGERS
     numbers = _as_int64(span, low)
     with generator.lock:
         for part in _parts(out):
@@ -278,7 +294,7 @@ def _fill_integers(generator: Generator, out: np.ndarray, low: int, span: int, w
             words = words.view(np.uint64 if wide else np.uint32)
             if span < 2**64:
                 words %= words.dtype.type(span)
-            part[...] = _rounded((words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64), out.dtype)
+            part[...] = rounded_to((words.astype(np.uint64) + np.uint64(low % 2**64)).view(np.int64), out.dtype)
     return out
 
 
@@ -290,14 +306,14 @@ def _as_int64(*numbers: int) -> list[int]:
 def permutation(generator: Generator, n: int, dtype=np.int64) -> np.ndarray:
     """0 to n - 1 in random order, by Fisher and Yates: swap each place with a random one at or behind it. -> (n,)"""
     dtype = np.dtype(dtype)
-    _check_permutation(n, dtype)
+    check_permutation(n, dtype)
     order = np.empty(n, np.int64)
     with generator.lock:
         if lib is not None and n < SHORT:
             lib.draw(generator.words, order, True)
         else:
             order[:] = _shuffled(generator, n)
-    return order if dtype == np.int64 else _rounded(order, dtype)
+    return order if dtype == np.int64 else rounded_to(order, dtype)
 
 
 def permuter(n: int, dtype: np.dtype) -> Callable[[], np.ndarray] | None:
@@ -307,7 +323,7 @@ def permuter(n: int, dtype: np.dtype) -> Callable[[], np.ndarray] | None:
     draw, generator, words, empty = lib.draw, default_generator, default_generator.words, native.empty
 
     def run() -> np.ndarray:
-        order = empty((n,), _INT64)
+        order = empty((n,), INT64)
         with generator.lock:
             draw(words, order, True)
         return order
@@ -324,11 +340,11 @@ def bernoulli(
     """
     dtype = np.dtype(dtype)
     if isinstance(p, np.ndarray):
-        if _name(p.dtype) not in _MANTISSA:
-            raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {_name(p.dtype)}")
+        if name_of(p.dtype) not in MANTISSA:
+            raise NotImplementedError(f"bernoulli: probabilities must be floating point, but found {name_of(p.dtype)}")
         if p.dtype != np.float64:
             p = p.astype(np.float32, copy=False)
-        proper = not p.size or _within_one(p)
+        proper = not p.size or within_one(p)
     else:
         proper = 0 <= p <= 1
     out = native.empty(shape, dtype) if out is None else out
@@ -336,8 +352,8 @@ def bernoulli(
         raise RuntimeError(f"bernoulli: every probability must lie in [0, 1], but they span {np.min(p)} to {np.max(p)}")
     if out.size == 0:
         return out
-    if _name(dtype) not in _MANTISSA and _name(dtype) not in ("bool", *_PLAIN_INTEGERS):
-        raise NotImplementedError(f"bernoulli: not available for a result of dtype {_name(dtype)}")
+    if name_of(dtype) not in MANTISSA and name_of(dtype) not in ("bool", *PLAIN_INTEGERS):
+        raise NotImplementedError(f"bernoulli: not available for a result of dtype {name_of(dtype)}")
     with generator.lock:
         if lib is not None and not isinstance(p, np.ndarray) and dtype.char in "fd":
             _in_parts(generator, "choice", out, (), float(math.ceil(p * 2**53)), value)  # compared as integers: u is a multiple of 2**-53
@@ -366,7 +382,7 @@ def multinomial(generator: Generator, probs: np.ndarray, num_samples: int, repla
     largest p / e, e exponential. That is a race (arrival times e / p), and the order of arrival is a draw without
     replacement (P. Efraimidis, P. Spirakis, "Weighted random sampling with a reservoir", IPL 97, 2006).
     """
-    _check_multinomial(probs, num_samples, replacement)
+    check_multinomial(probs, num_samples, replacement)
     rows = probs.reshape(-1, probs.shape[-1])  # (R, C)
     if replacement and num_samples > 1:
         chosen = _by_inversion(generator, rows, num_samples)
@@ -417,7 +433,7 @@ def _normal_blocks(generator: Generator, out: np.ndarray, mean: float, std: floa
     """
     if out.size % 16 == 0 and out.dtype.char in "fd":
         return _fill_normal(generator, out, mean, std)
-    opmath, whole = _opmath(out.dtype), out.size // 16 * 16
+    opmath, whole = opmath_of(out.dtype), out.size // 16 * 16
     drawn = out if out.dtype == opmath else np.empty(whole, opmath)
     _fill_normal(generator, drawn, mean, std)
     if drawn is not out:
@@ -526,7 +542,7 @@ def _words(generator: Generator, shape: Shape, wide: bool) -> np.ndarray:
     if lib is None:
         n = shape if isinstance(shape, int) else math.prod(shape)
         return (generator.draw64(n) if wide else generator.draw32(n)).reshape(shape)
-    out = np.empty(shape, _INT64 if wide else _INT32)  # signed, as the loops take them
+    out = np.empty(shape, INT64 if wide else INT32)  # signed, as the loops take them
     _draw(generator, out)
     return out
 
@@ -622,7 +638,7 @@ def _race(generator: Generator, rows: np.ndarray) -> np.ndarray:
 
 def _by_inversion(generator: Generator, rows: np.ndarray, num_samples: int) -> np.ndarray:
     """For each uniform u the first category whose cumulative probability reaches u. (R, C) -> (R, S)"""
-    cumulative = rows.astype(_opmath(rows.dtype)).cumsum(-1, dtype=_opmath(rows.dtype))
+    cumulative = rows.astype(opmath_of(rows.dtype)).cumsum(-1, dtype=opmath_of(rows.dtype))
     cumulative /= cumulative[:, -1:].copy()
     cumulative[:, -1] = 1  # in spite of rounding, so that every u finds a category
     with generator.lock:
@@ -645,36 +661,6 @@ def _shuffled(generator: Generator, n: int) -> list[int]:
     return order
 
 
-# -- dtypes --------------------------------------------------------------------------------------------------------------
-
-_MANTISSA = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}  # bits, the hidden one included
-_PLAIN_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")  # the wider unsigned ones came late, few samplers know them
-_WITH_INTEGERS = frozenset(("bool", *_PLAIN_INTEGERS, *_MANTISSA))
-_EXPONENT = {"bfloat16": 127, "float16": 15, "float32": 127, "float64": 1023}
-_LARGEST = {name: (2 - 2.0 ** (1 - _MANTISSA[name])) * 2.0**exponent for name, exponent in _EXPONENT.items()}
-
-
-_name = cache(lambda dtype: dtype.name)  # NumPy works it out anew every time, which takes longer than a small sample
-
-
-_INT32, _INT64, _FLOAT32, _FLOAT64 = map(np.dtype, ("int32", "int64", "float32", "float64"))
-
-
-def _opmath(dtype: np.dtype) -> np.dtype:
-    """The dtype the arithmetic happens in: float32 for half precision."""
-    return _FLOAT64 if dtype == _FLOAT64 else _FLOAT32
-
-
-def _rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """To `dtype`; to half precision by way of float32, which rounds twice, as PyTorch does."""
-    if dtype == values.dtype:
-        return values
-    with np.errstate(over="ignore", invalid="ignore"):
-        if _name(dtype) in ("bfloat16", "float16"):
-            values = values.astype(np.float32)
-        return values.astype(dtype)
-
-
 def _complex(sample: Callable, generator: Generator, shape: Shape, dtype: np.dtype, *args, **options) -> np.ndarray:
     """Complex numbers from pairs of real samples."""
     pairs = (*((shape,) if isinstance(shape, int) else shape), 2)
@@ -687,147 +673,8 @@ def _from_float64(name: str, generator, shape: Shape, dtype, sample: Callable, i
     out = native.empty(shape, dtype)
     if out.size == 0:
         return out
-    if not (integers and _name(dtype) in _PLAIN_INTEGERS):
-        _need_floating(name, dtype, error)
+    if not (integers and name_of(dtype) in PLAIN_INTEGERS):
+        need_floating(name, dtype, error)
     with generator.lock:
-        out.reshape(-1)[:] = _rounded(sample(out.size), dtype)
+        out.reshape(-1)[:] = rounded_to(sample(out.size), dtype)
     return out
-
-
-# -- checks --------------------------------------------------------------------------------------------------------------
-
-
-def _need_floating(name: str, dtype: np.dtype, error: type[Exception] = NotImplementedError) -> None:
-    if _name(dtype) not in _MANTISSA:
-        raise error(f"{name}: the samples are real numbers, so the dtype must be floating point, but found {_name(dtype)}; try x.float()")
-
-
-_lowest, _highest = folding.whole("min"), folding.whole("max")
-
-
-def _within_one(p: np.ndarray) -> bool:
-    """Whether all elements lie in [0, 1]. A NaN does not."""
-    low = _lowest(p)
-    if low is not NotImplemented:  # a fifth of the time that NumPy takes
-        return low.item() >= 0 and _highest(p).item() <= 1
-    return bool(np.minimum.reduce(p, None) >= 0 and np.maximum.reduce(p, None) <= 1)
-
-
-def _all(condition: bool | np.ndarray) -> bool:
-    return condition if isinstance(condition, bool) else bool(condition.all())
-
-
-def _check_std(std: float | np.ndarray) -> None:
-    if isinstance(std, np.ndarray) and std.dtype.kind == "c":
-        raise RuntimeError("normal: the standard deviation must be real, but found a complex one")
-    if not _all(std >= 0):
-        which = "all elements of std >= 0.0" if isinstance(std, np.ndarray) else "std >= 0.0"
-        raise RuntimeError(f"normal expects {which}, but found std {np.min(std)}")
-
-
-def _check_uniform_range(dtype: np.dtype, low: float, high: float) -> None:
-    largest = _LARGEST[_name(dtype)]
-    if low > high:
-        raise RuntimeError(f"uniform_ expects to return numbers of the range [from, to), but found from={low} > to={high}")
-    if not (abs(low) <= largest and abs(high) <= largest and high - low <= largest):
-        what = f"to-from, and each of them, to be no larger than the largest {_name(dtype)}, {largest:g}"
-        raise RuntimeError(f"uniform_ expects {what}, but found from={low}, to={high}")
-
-
-def _integer_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int]:
-    """(low, number of values) for `randint`, after PyTorch's checks and, for floats, its correction of the ends."""
-    low, span, doubts = _checked_range(dtype, low, high)
-    for doubt in doubts:
-        warnings.warn(doubt, stacklevel=3)
-    return low, span
-
-
-@lru_cache(256)
-def _checked_range(dtype: np.dtype, low: int, high: int | None) -> tuple[int, int, list[str]]:
-    """The same, and what to warn of."""
-    doubts = []
-    smallest, largest, digits = _integer_limits(dtype)
-    if high is not None and low >= high:
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
-    if digits:
-        low = _inside(low, 1, dtype)
-        end = 2**digits if high is None else _inside(high, -1, dtype)
-        if low >= end:
-            raise RuntimeError(f"randint: no {_name(dtype)} lies between low and high, once they are rounded to it: {low} and {end}")
-        end += high is None
-    else:
-        end = int(largest) + 1 if high is None else high
-    for name, bound in (("from", low), ("to - 1", end - 1)):
-        if not smallest <= bound <= min(largest, 2**63 - 1):  # PyTorch counts in int64: the upper half of uint64 is out of reach
-            raise RuntimeError(f"{name} is out of bounds for {_name(dtype)}, which holds {smallest} to {largest}: found {bound}")
-        if digits and abs(bound) > 2**digits:
-            doubts.append(
-                f"{name} is out of bounds [-(2^{digits}), 2^{digits}], from where on {_name(dtype)} skips integers: of {bound} some cannot occur"
-            )
-    return low, end - low, doubts
-
-
-@cache
-def _integer_limits(dtype: np.dtype) -> tuple[float, float, int]:
-    """(smallest, largest, bits of the mantissa or 0) of a dtype that can hold integers."""
-    if _name(dtype) in _MANTISSA:
-        return -_LARGEST[_name(dtype)], _LARGEST[_name(dtype)], _MANTISSA[_name(dtype)]
-    if dtype.kind == "b":
-        return 0, 1, 0
-    if dtype.kind in "iu":
-        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), 0
-    error = NotImplementedError if _name(dtype).startswith("float8") else RuntimeError
-    raise error(f"randint: the dtype must be integer, floating point or bool, but found {_name(dtype)}")
-
-
-def _inside(bound: int, step: int, dtype: np.dtype) -> int:
-    """A bound of the range, or the next float inwards (in the direction `step`) if its neighbour there does not round to the inside."""
-    neighbour = bound + step
-    with np.errstate(over="ignore"):
-        stored = float(_rounded(np.array(neighbour, _opmath(dtype)), dtype))
-    whole = int(stored) if -(2.0**63) <= stored < 2.0**63 else -(2**63)  # a cast to int64 gives that for what is beyond
-    if whole >= bound if step > 0 else whole < bound:
-        return bound
-    return whole + step * 2 ** max(abs(neighbour).bit_length() - _MANTISSA[_name(dtype)], 0)
-
-
-def _check_permutation(n: int, dtype: np.dtype) -> None:
-    if n < 0:
-        raise RuntimeError(f"randperm: n must not be negative, but found n={n}")
-    if _name(dtype) in _MANTISSA:
-        # bfloat16 has no limit in PyTorch; its larger numbers simply coincide.
-        limit = 2**63 if _name(dtype) == "bfloat16" else 2 ** _MANTISSA[_name(dtype)] + 1
-    elif _name(dtype) in _PLAIN_INTEGERS:
-        limit = int(np.iinfo(dtype).max) + 1
-    else:
-        raise NotImplementedError(f"randperm: not available for {_name(dtype)}; try int64")
-    if n > limit:
-        raise RuntimeError(f"randperm: {_name(dtype)} can tell at most {limit} numbers apart, but found n={n}; try int64")
-
-
-def _check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -> None:
-    if _name(probs.dtype) not in _MANTISSA:
-        raise RuntimeError(f"multinomial: the weights must be floating point, but found {_name(probs.dtype)}")
-    if probs.ndim not in (1, 2):
-        raise RuntimeError(f"multinomial: the weights must have shape (C,) or (R, C), but found {probs.shape}")
-    if num_samples <= 0:
-        raise RuntimeError(f"multinomial: num_samples must be 1 or more, but found {num_samples}")
-    categories = probs.shape[-1]
-    if not replacement and num_samples > categories:
-        raise RuntimeError(
-            f"cannot sample n_sample > prob_dist.size(-1) samples: {num_samples} of {categories} categories, each once. Try "
-            "replacement=True"
-        )
-    if categories == 0:
-        raise RuntimeError(f"multinomial: there is no category to draw from, the weights have shape {probs.shape}")
-    total = np.add.reduce(probs, -1, _opmath(probs.dtype))
-    if np.minimum.reduce(probs, None, initial=0) >= 0 and (
-        0 < total.item() < math.inf if total.size == 1 else np.isfinite(total).all() and total.all()
-    ):
-        return
-    finite = np.isfinite(probs)
-    if not (finite & (probs >= 0)).all():
-        found = "negative" if finite.all() else "infinite or nan"
-        raise RuntimeError(f"multinomial: probability tensor contains either `inf`, `nan` or element < 0: some are {found}")
-    if not (total > 0).all():
-        raise RuntimeError("invalid multinomial distribution (sum of probabilities <= 0): nothing can be drawn from a row of zeros")
