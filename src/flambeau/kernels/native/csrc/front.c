@@ -28,13 +28,14 @@ bool fl_is_recording(void) {
 /* -- tables */
 
 enum { LEAST = 64, MOST = 1000 }; /* places at first; calls that are remembered */
-enum { TRIED = 16, PAID = 4, OFTEN = 16 }; /* plans that tell whether they are worth making; uses that pay for one; sightings of a call where they do not */
+enum { TRIED = 16, PAID = 4, OFTEN = 16 }; /* so many plans tell whether more are worth making; uses that pay for one; sightings of a call where they do not */
 typedef struct { uint64_t hash; int n, seen; int64_t *word; PyObject *plan; /* NULL: none yet; False: to be run each time */ } Entry;
 typedef struct {
     PyObject_HEAD
     Entry *entry;
-    int size, used, by_kind;
-    long generation, made, carried_out; /* the latter two: how many plans there have been, and how often one was used */
+    int size, used, by_kind, made;
+    bool in_vain;                 /* the last plans were hardly used, or older ones in their time */
+    long generation, carried_out; /* `made` plans since that was judged last, and so many uses of any */
 } Plans;
 static long generation; /* a setting has changed of which plans depend: no older ones hold */
 
@@ -64,7 +65,7 @@ static PyObject *find(Plans *p, const Look *look) {
 }
 
 static bool is_worth_a_plan(const Plans *p, const Entry *e) {
-    return e->seen >= (p->made > TRIED && p->carried_out < PAID * p->made ? OFTEN : 2);
+    return e->seen >= (p->in_vain ? OFTEN : 2);
 }
 
 static int grow(Plans *p) {
@@ -98,7 +99,8 @@ static int put(Plans *p, const Look *look, PyObject *plan) {
     Entry *e = noted(p, look);
     if (!e) return -1;
     PyObject *before = e->plan;
-    e->plan = Py_NewRef(plan), p->made++;
+    e->plan = Py_NewRef(plan);
+    if (++p->made == TRIED) p->in_vain = p->carried_out < PAID * TRIED, p->made = 0, p->carried_out = 0;
     Py_XDECREF(before);
     return 0;
 }
