@@ -47,23 +47,21 @@ def stepping(model, optimizer, loss_of, clip=None):
 @job(wanted=0.4)
 def mlp_step(torch, device):
     """784-256-128-10 with dropout 0.2, a batch of 64, Adam."""
-    F = torch.nn.functional
-    torch.manual_seed(0)
-    model = mlp(torch).to(device)
-    x, y = torch.randn(64, 784, device=device), torch.randint(0, 10, (64,), device=device)
-    return stepping(model, torch.optim.Adam(model.parameters(), lr=1e-3), lambda model: F.cross_entropy(model(x), y))
+    return mlp_with_adam(torch, device)
 
 
 @job(wanted=0.6)
 def mlp_step_captured(torch, device):
     """The step above; on a GPU as a CUDA graph that is replayed."""
+    return mlp_with_adam(torch, device) if device == "cpu" else captured(torch, mlp_with_adam(torch, device, capturable=True))
+
+
+def mlp_with_adam(torch, device, **options):
     F = torch.nn.functional
     torch.manual_seed(0)
     model = mlp(torch).to(device)
     x, y = torch.randn(64, 784, device=device), torch.randint(0, 10, (64,), device=device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, capturable=device != "cpu")
-    step = stepping(model, optimizer, lambda model: F.cross_entropy(model(x), y))
-    return step if device == "cpu" else captured(torch, step)
+    return stepping(model, torch.optim.Adam(model.parameters(), lr=1e-3, **options), lambda model: F.cross_entropy(model(x), y))
 
 
 def captured(torch, step):

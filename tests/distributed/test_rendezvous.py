@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -190,3 +192,26 @@ def test_a_file_is_a_path(tmp_path: Any) -> None:
     """file:// opens the path that follows."""
     store, *_ = next(ours.rendezvous(f"file://{tmp_path}/meeting?rank=0&world_size=1"))
     assert isinstance(store, FileStore) and store.path == f"{tmp_path}/meeting"
+
+
+def test_an_agent_leaves_where_nobody_keeps_the_store_any_more():
+    """Whoever kept it has gone before: that is said by the answer."""
+    from flambeau.distributed.elastic import rendezvous
+    from flambeau.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
+    from flambeau.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
+
+    program = (
+        "import sys; from flambeau.distributed.stores import TCPStore; store = TCPStore('localhost', 0, is_master=True, wait_for_workers=False); "
+        "print(store.port, flush=True); sys.stdin.read()"
+    )
+    keeper = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        parameters = rendezvous.RendezvousParameters("c10d", f"localhost:{keeper.stdout.readline().strip()}", "run", 1, 1, is_host=False)
+        backend, store = create_backend(parameters)
+        handler = create_handler(store, backend, parameters)
+        handler.next_rendezvous()
+    finally:
+        keeper.kill()
+        keeper.communicate()
+    assert handler.shutdown() is False
+    assert handler.shutdown() is True  # it has left

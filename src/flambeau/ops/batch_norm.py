@@ -14,7 +14,7 @@ from flambeau.ops.declare import OPS, on_arrays
 def by_library(input, weight, bias, running_mean, running_var, momentum, eps):
     """(output, mean, rstd) of a batch in training, and running averages moved; None where this is not for cuDNN."""
     numbers = weight, bias, running_mean, running_var
-    if input.dtype.itemsize != 2 or momentum is None or None in numbers or not arrays.on_gpu(input._array):
+    if input.dtype.itemsize != 2 or momentum is None or any([n is None for n in numbers]) or not arrays.on_gpu(input._array):
         return None
     if not arrays.cuda_room.norm_graphs.takes(input._array, *[n._array for n in numbers]):
         return None

@@ -28,6 +28,7 @@ from typing import Any
 
 from flambeau.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
+    RendezvousError,
     RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
@@ -36,6 +37,7 @@ from flambeau.distributed.elastic.rendezvous.api import (
     RendezvousTimeoutError,
 )
 from flambeau.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from flambeau.distributed.errors import DistError
 from flambeau.distributed.stores import PrefixStore
 
 __all__ = ["DynamicRendezvousHandler", "RendezvousBackend", "RendezvousSettings", "RendezvousTimeout", "create_handler"]
@@ -266,7 +268,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         well = True
         try:
             self.set_closed()
-        except Exception:
+        except (RendezvousError, DistError, OSError):
             well = False  # the agent that kept the store has gone before
         for store in (self._workers_store, self._store):
             if store is not None:

@@ -63,7 +63,7 @@ extern PyTypeObject fl_gpu_kernel_type, fl_gpu_layout_type, fl_gpu_formula_type;
 
 #define FL_GPU_METHODS(X)                                                                                                                              \
     X(gpu_open, METH_O, "gpu_open(path): find CUDA's driver there.")                                                                                    \
-    X(gpu_arrays, METH_VARARGS, "gpu_arrays(ndarray, pointer, memory, offsets, current_stream, refuse): what arrays on GPUs are; see cuda/arrays.py.")   \
+    X(gpu_arrays, METH_VARARGS, "gpu_arrays(ndarray, its base, pointer, memory, places, current_stream, refuse): what arrays are; see cuda/cupy_objects.py.")\
     X(gpu_alloc, METH_O, "gpu_alloc(bytes): memory on the current GPU, for the current stream, as CuPy's MemoryPointer.")                               \
     X(gpu_empty, METH_FASTCALL, "gpu_empty(shape, dtype, strides=None): an uninitialised array on the current GPU; strides in bytes.")                  \
     X(gpu_view, METH_FASTCALL, "gpu_view(array, shape, strides, offset, dtype=None): the same memory; strides and offset in elements.")                 \
